@@ -31,10 +31,10 @@ Daemon::Daemon(DaemonOptions options, SocketDirectory directory, Logger& log)
       phase_limit_(timers_, Timer::Kind::kClock, [this](std::uint64_t) { advance_shutdown(true); }),
       reap_(timers_, Timer::Kind::kClock, [this](std::uint64_t now_ns) {
         Closer& closer = *loop_.shared_closer();
-        const bool is_done = reap_children([&](pid_t pid) { return closer.is_reaping(pid) || fleet_.watches(pid); },
-                                           [&](pid_t pid, UniqueFd pidfd) { closer.reap_child(pid, std::move(pidfd)); });
+        const auto is_anothers = [&](pid_t pid) { return closer.ends_groups() || closer.is_reaping(pid) || fleet_.watches(pid); };
+        if (!reap_children(is_anothers, [&](pid_t pid, UniqueFd pidfd) { closer.reap_child(pid, std::move(pidfd)); }))
+          return reap_.set(now_ns + kReapAgainNs);
         fleet_.births().sweep_unborn(now_ns);
-        if (!is_done) reap_.set(now_ns + kReapAgainNs);
       }) {}
 
 Daemon::~Daemon() {

@@ -38,6 +38,7 @@ struct Closer::Threads {
   struct Entry {
     UniqueFd fd;
     std::shared_ptr<Threads> closes_sent = nullptr;  // of a socket of ours: closes the descriptors that wait in it
+    std::function<void()> task = nullptr;            // without a descriptor: what is to be done
   };
   struct Owner {
     std::deque<Entry> queue;
@@ -58,20 +59,25 @@ struct Closer::Threads {
   std::uint32_t last_owner SHOAL_GUARDED_BY(mutex) = 0;           // whose entry was taken
   std::size_t threads SHOAL_GUARDED_BY(mutex) = 0, idle SHOAL_GUARDED_BY(mutex) = 0;
   bool is_stopping SHOAL_GUARDED_BY(mutex) = false;
-  std::atomic<std::size_t> all_left = 0;  // written with the lock held
+  bool is_awaited SHOAL_GUARDED_BY(mutex) = false;  // somebody waits until nothing is left
+  std::atomic<std::size_t> all_left = 0;            // written with the lock held
   Mutex draining;  // held while descriptors are taken out of a socket, so that one thread knows of another's
 
   std::size_t left(std::uint32_t owner) SHOAL_EXCLUDES(mutex);
+  bool has_threads() SHOAL_EXCLUDES(mutex);
 
   static std::shared_ptr<Threads> make(Limits limits);
   static void push(const std::shared_ptr<Threads>& threads, std::uint32_t owner, Entry entry, bool is_next = false);
+  static void finish_all(const std::shared_ptr<Threads>& threads);
   void stop();
 
  private:
   static void start_if_late(const std::shared_ptr<Threads>& threads) SHOAL_REQUIRES(threads->mutex);
   static bool start_one(const std::shared_ptr<Threads>& threads);
   static void serve(const std::shared_ptr<Threads>& threads);
-  std::map<std::uint32_t, Owner>::iterator next_owner() SHOAL_REQUIRES(mutex);
+  using OwnerPlace = std::map<std::uint32_t, Owner>::iterator;
+  static void finish_one_of(const std::shared_ptr<Threads>& threads, OwnerPlace next) SHOAL_REQUIRES(threads->mutex);
+  OwnerPlace next_owner() SHOAL_REQUIRES(mutex);
   void finish(std::uint32_t owner, Entry entry) SHOAL_EXCLUDES(mutex);
   bool take_what_waits_in(const Entry& socket, std::uint32_t owner) SHOAL_EXCLUDES(mutex);
 };
@@ -114,7 +120,7 @@ void Closer::Threads::start_if_late(const std::shared_ptr<Threads>& threads) {
 }
 
 void Closer::Threads::push(const std::shared_ptr<Threads>& threads, std::uint32_t owner, Entry entry, bool is_next) {
-  if (!entry.fd) return;
+  if (!entry.fd && !entry.task) return;
   const MutexLock lock(threads->mutex);
   std::deque<Entry>& queue = threads->owners[owner].queue;
   queue.insert(is_next ? queue.begin() : queue.end(), std::move(entry));
@@ -124,7 +130,7 @@ void Closer::Threads::push(const std::shared_ptr<Threads>& threads, std::uint32_
 }
 
 // In turns. The end if no entry may be taken.
-std::map<std::uint32_t, Closer::Threads::Owner>::iterator Closer::Threads::next_owner() {
+Closer::Threads::OwnerPlace Closer::Threads::next_owner() {
   const auto may_be_taken = [this](const auto& one) {
     return !one.second.queue.empty() && one.second.busy < limits.threads_per_owner;
   };
@@ -133,6 +139,36 @@ std::map<std::uint32_t, Closer::Threads::Owner>::iterator Closer::Threads::next_
   if (next != owners.end()) return next;
   const auto first = std::find_if(owners.begin(), after_last, may_be_taken);
   return first == after_last ? owners.end() : first;
+}
+
+// Unlocks meanwhile.
+void Closer::Threads::finish_one_of(const std::shared_ptr<Threads>& threads, OwnerPlace next) {
+  const std::uint32_t owner = threads->last_owner = next->first;
+  Entry entry = std::move(next->second.queue.front());
+  next->second.queue.pop_front();
+  ++next->second.busy;
+  start_if_late(threads);
+  threads->mutex.unlock();
+  threads->finish(owner, std::move(entry));
+  threads->mutex.lock();
+  --threads->all_left;
+  const auto done = threads->owners.find(owner);
+  --done->second.busy;
+  if (done->second.left() == 0) threads->owners.erase(done);
+  if (threads->is_awaited) threads->changed.notify_all();
+}
+
+// Helps the threads, of which there may be none.
+void Closer::Threads::finish_all(const std::shared_ptr<Threads>& threads) {
+  const MutexLock lock(threads->mutex);
+  threads->is_awaited = true;
+  while (threads->all_left > 0) {
+    if (const auto next = threads->next_owner(); next != threads->owners.end())
+      finish_one_of(threads, next);
+    else
+      threads->changed.wait(threads->mutex);
+  }
+  threads->is_awaited = false;
 }
 
 void Closer::Threads::serve(const std::shared_ptr<Threads>& threads) {
@@ -148,24 +184,14 @@ void Closer::Threads::serve(const std::shared_ptr<Threads>& threads) {
       --threads->idle;
       continue;
     }
-    const std::uint32_t owner = threads->last_owner = next->first;
-    Entry entry = std::move(next->second.queue.front());
-    next->second.queue.pop_front();
-    ++next->second.busy;
-    start_if_late(threads);
-    threads->mutex.unlock();
-    threads->finish(owner, std::move(entry));
-    threads->mutex.lock();
-    --threads->all_left;
-    const auto done = threads->owners.find(owner);
-    --done->second.busy;
-    if (done->second.left() == 0) threads->owners.erase(done);
+    finish_one_of(threads, next);
   }
   --threads->threads;
   threads->mutex.unlock();
 }
 
 void Closer::Threads::finish(std::uint32_t owner, Entry entry) {
+  if (entry.task) return entry.task();
   if (entry.closes_sent && !take_what_waits_in(entry, owner)) {
     const auto closes_sent = entry.closes_sent;
     return push(closes_sent, owner, std::move(entry));
@@ -178,6 +204,11 @@ std::size_t Closer::Threads::left(std::uint32_t owner) {
   const MutexLock lock(mutex);
   const auto found = owners.find(owner);
   return found == owners.end() ? 0 : found->second.left();
+}
+
+bool Closer::Threads::has_threads() {
+  const MutexLock lock(mutex);
+  return threads > 0;
 }
 
 // A socket may hold any number of descriptors, so only some are taken out at a time. While the threads that close them are late,
@@ -199,6 +230,7 @@ Closer::Closer(std::size_t most)
                            .threads_per_owner = kMostThreadsPerSender,
                            .threads_with_first = kMostThreadsOfSenders})),
       children_(Threads::make({.threads = 1, .threads_per_owner = 1, .reaps_children = true})),
+      groups_(Threads::make({.threads = 1, .threads_per_owner = 1})),
       most_(most) {
   rlimit descriptors{};
   if (most_ != 0 || ::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return;
@@ -209,6 +241,7 @@ Closer::~Closer() {
   own_->stop();
   sent_->stop();
   children_->stop();
+  groups_->stop();
 }
 
 void Closer::close_sent(UniqueFd stranger, uid_t sender) { Threads::push(sent_, sender, {std::move(stranger)}); }
@@ -218,6 +251,18 @@ void Closer::reap_child(pid_t pid, UniqueFd pidfd) {
 }
 
 bool Closer::is_reaping(pid_t pid) const { return children_->left(static_cast<std::uint32_t>(pid)) > 0; }
+
+void Closer::end_group(pid_t leader, std::unordered_set<pid_t> spared, std::function<void(std::size_t)> killed) {
+  const auto task = [leader, spared = std::move(spared), killed = std::move(killed)] {
+    killed(kill_group_except(leader, spared));
+  };
+  Threads::push(groups_, static_cast<std::uint32_t>(leader), {.fd = {}, .task = task});
+  if (!groups_->has_threads()) Threads::finish_all(groups_);
+}
+
+bool Closer::ends_groups() const { return groups_->all_left > 0; }
+
+void Closer::finish_groups() { Threads::finish_all(groups_); }
 
 void Closer::close_own(UniqueFd fd) { Threads::push(own_, kChild, {std::move(fd)}); }
 

@@ -14,6 +14,8 @@ namespace shoal::supervisor {
 
 EventLoop::EventLoop() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) { SHOAL_CHECK(static_cast<bool>(epoll_)); }
 
+EventLoop::~EventLoop() { closer_->finish_groups(); }
+
 Status EventLoop::watch(int fd, Handler handler) {
   const std::uint32_t generation = ++generation_;
   epoll_event event{};

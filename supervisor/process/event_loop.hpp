@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,9 @@ class EventLoop {
  public:
   using Handler = std::function<void()>;
   EventLoop();
+  ~EventLoop();  ///< waits until the groups of end_group() are ended
+  EventLoop(const EventLoop&) = delete;
+  EventLoop& operator=(const EventLoop&) = delete;
 
   int fd() const { return epoll_.get(); }
   /// Errors: kInternal: the kernel refuses it (a file that cannot be waited for, no memory). Then nothing is watched.
@@ -36,6 +40,10 @@ class EventLoop {
   const std::shared_ptr<Closer>& shared_closer() const { return closer_; }
   /// Closes a descriptor of shared memory on another thread, because it may be the last one of some GiB.
   void close_memory(UniqueFd fd) { closer_->close_own(std::move(fd)); }
+  /// Kills a process group on another thread, see Closer::end_group().
+  void end_group(pid_t leader, std::unordered_set<pid_t> spared, std::function<void(std::size_t)> killed) {
+    closer_->end_group(leader, std::move(spared), std::move(killed));
+  }
   /// Calls the handlers of the descriptors that are ready now. Never waits.
   void run_ready();
 

@@ -369,8 +369,14 @@ void ModelProcesses::close_zygote() {
 // A zygote may have forked children that it did not report. They are in its process group, as its workers are, which go on. The
 // sandbox lets nobody leave that group.
 void ModelProcesses::kill_hidden_children() {
-  const std::size_t killed = kill_group_except(zygote_->child, [&](pid_t pid) { return watches(pid); });
-  if (killed > 0) log_.warn("zygote_children_killed model={} pid={} count={}", options_.name, zygote_pid(), killed);
+  std::unordered_set<pid_t> workers;
+  for_each_worker([&](const WorkerProcess& worker) {
+    if (worker.pidfd) workers.insert(worker.pid);
+  });
+  const pid_t zygote = zygote_pid();
+  loop_.end_group(zygote, std::move(workers), [&log = log_, model = options_.name, zygote](std::size_t killed) {
+    if (killed > 0) log.warn("zygote_children_killed model={} pid={} count={}", model, zygote, killed);
+  });
 }
 
 void ModelProcesses::zygote_exited() {

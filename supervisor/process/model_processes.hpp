@@ -67,7 +67,7 @@ class ModelProcesses final : public Processes {
   static constexpr std::size_t kMostUnreported = 1024;            // dead workers whose end their zygote has not reported
   static constexpr std::uint64_t kObedientNs = 60'000'000'000;    // a zygote that lives this long starts with a clean record
 
-  /// All but the options outlive this.
+  /// All but the options outlive this, and `log` outlives the loop, too.
   ModelProcesses(ProcessOptions options, const Clock& clock, EventLoop& loop, Timers& timers, ProcessObserver& observer,
                  Logger& log, Births& births, StuckZygotes& stuck);
   ~ModelProcesses() override;

@@ -328,25 +328,26 @@ void kill_group(const Child& leader) {
   if (::syscall(SYS_pidfd_send_signal, leader.pidfd.get(), 0, nullptr, 0) == 0) ::kill(-leader.pid, SIGKILL);
 }
 
-std::size_t kill_group_except(const Child& leader, const std::function<bool(pid_t)>& is_spared) {
+std::size_t kill_group_except(pid_t leader, const std::unordered_set<pid_t>& spared) {
   constexpr int kMostRounds = 8;
-  if (::syscall(SYS_pidfd_send_signal, leader.pidfd.get(), 0, nullptr, 0) != 0) return 0;
+  siginfo_t unused{};
+  if (::waitid(P_PID, static_cast<id_t>(leader), &unused, WEXITED | WNOHANG | WNOWAIT) != 0) return 0;
   std::unordered_set<pid_t> killed;
   for (int round = 0; round < kMostRounds; ++round) {
     const std::size_t before = killed.size();
     const std::unique_ptr<DIR, int (*)(DIR*)> processes(::opendir("/proc"), ::closedir);
     while (const dirent* entry = processes ? ::readdir(processes.get()) : nullptr) {
       const pid_t pid = std::atoi(entry->d_name);
-      if (pid <= 0 || pid == leader.pid || ::getpgid(pid) != leader.pid || is_spared(pid) || killed.contains(pid)) continue;
+      if (pid <= 0 || pid == leader || ::getpgid(pid) != leader || spared.contains(pid) || killed.contains(pid)) continue;
       const UniqueFd pidfd = open_pidfd(pid);
       pollfd death{.fd = pidfd.get(), .events = POLLIN, .revents = 0};
-      if (!pidfd || ::getpgid(pid) != leader.pid || ::poll(&death, 1, 0) != 0) continue;  // it has ended
+      if (!pidfd || ::getpgid(pid) != leader || ::poll(&death, 1, 0) != 0) continue;  // it has ended
       send_signal(pidfd, SIGKILL);
       killed.insert(pid);
     }
     if (killed.size() == before) return killed.size();
   }
-  kill_group(leader);
+  ::kill(-leader, SIGKILL);
   return killed.size();
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "shm/base/unique_fd.hpp"
@@ -54,8 +55,11 @@ void send_signal(const UniqueFd& pidfd, int signal);
 /// Kills the process group that a child leads. Does nothing if the child was reaped: the group's number may be another's then.
 void kill_group(const Child& leader);
 /// The same, except the leader and those that are spared. Kills these, too, if the others fork faster than they can be listed.
-/// Returns how many were killed.
-std::size_t kill_group_except(const Child& leader, const std::function<bool(pid_t)>& is_spared);
+/// Returns how many were killed. Reads all of /proc, which takes 10 ms for each 1000 processes of this machine, so the event loop
+/// leaves it to Closer::end_group(). Until it returns, nobody may reap the leader nor one that is spared: their numbers may be
+/// another's then. Does nothing if the leader was reaped before.
+///   Threads  thread-safe
+std::size_t kill_group_except(pid_t leader, const std::unordered_set<pid_t>& spared);
 /// Signals one thread of a living process, so that the handler runs on that thread. If `thread` is not one of its threads, any
 /// thread gets the signal.
 void send_signal_to_thread(const UniqueFd& pidfd, pid_t pid, pid_t thread, int signal);

@@ -12,6 +12,7 @@
 
 #include "shm/segment/segment.hpp"
 #include "shm/wire/control.hpp"
+#include "supervisor/process/spawn.hpp"
 #include "tests/support/child_process.hpp"
 
 namespace shoal::supervisor {
@@ -153,6 +154,63 @@ TEST(Closer, IsReapingChildrenUntilTheyAreReaped) {
     for (int i = 0; i < 2'000 && closer.is_reaping(pid); ++i) ::poll(nullptr, 0, 5);
     EXPECT_FALSE(closer.is_reaping(pid));
     EXPECT_EQ(::kill(pid, 0), -1) << "it is not reaped";
+  }
+}
+
+bool is_alive(const UniqueFd& pidfd) {
+  pollfd death{pidfd.get(), POLLIN, 0};
+  return ::poll(&death, 1, 0) == 0;
+}
+
+/// A process that leads a group, and others in it.
+struct Group {
+  std::vector<pid_t> pids;
+  std::vector<UniqueFd> pidfds;
+  explicit Group(std::size_t size) {
+    for (std::size_t i = 0; i < size; ++i) {
+      pids.push_back(test::start_child([] { return ::pause(); }));
+      pidfds.push_back(open_pidfd(pids.back()));
+      EXPECT_EQ(::setpgid(pids.back(), pids.front()), 0);
+    }
+  }
+  ~Group() {
+    for (const UniqueFd& pidfd : pidfds) send_signal(pidfd, SIGKILL);
+    for (const pid_t pid : pids) ::waitpid(pid, nullptr, 0);
+  }
+};
+
+TEST(Closer, EndsAGroupButItsLeaderAndWhoIsSpared) {
+  Closer closer;
+  const Group group(4), other(2);
+  std::size_t count = 0;
+  closer.end_group(group.pids[0], {group.pids[1]}, [&](std::size_t killed) {
+    EXPECT_TRUE(closer.ends_groups()) << "somebody may be reaped before";
+    count = killed;
+  });
+  closer.finish_groups();
+  EXPECT_FALSE(closer.ends_groups());
+  EXPECT_EQ(count, 2u);
+  for (const std::size_t killed : {2, 3}) {
+    pollfd death{group.pidfds[killed].get(), POLLIN, 0};
+    EXPECT_EQ(::poll(&death, 1, 10'000), 1);
+  }
+  for (const UniqueFd* left : {&group.pidfds[0], &group.pidfds[1], &other.pidfds[0], &other.pidfds[1]})
+    EXPECT_TRUE(is_alive(*left));
+}
+
+TEST(Closer, EndsTheGroupOfADeadLeaderUntilTheLeaderIsReaped) {
+  for (const bool is_reaped : {false, true}) {
+    Closer closer;
+    const Group group(2);
+    ::kill(group.pids[0], SIGKILL);
+    pollfd death{group.pidfds[0].get(), POLLIN, 0};
+    ASSERT_EQ(::poll(&death, 1, 10'000), 1);
+    if (is_reaped) reap(group.pidfds[0]);
+    std::size_t count = 99;
+    closer.end_group(group.pids[0], {}, [&](std::size_t killed) { count = killed; });
+    closer.finish_groups();
+    EXPECT_EQ(count, is_reaped ? 0u : 1u);
+    EXPECT_TRUE(!is_reaped || is_alive(group.pidfds[1])) << "the group's number may be another's";
   }
 }
 

@@ -162,10 +162,10 @@ class ModelProcessesTest : public testing::Test {
   const test::ScratchDirectory directory_;
   UniqueFd listener_ = test::bound_socket(directory_.path("puppet"), SOCK_SEQPACKET);
   LaterClock clock_;
+  Logger log_{"test"};
   EventLoop loop_;
   Timers timers_;
   Events events_;
-  Logger log_{"test"};
   Births births_;
   StuckZygotes stuck_{loop_, log_};
   ProcessOptions options_;

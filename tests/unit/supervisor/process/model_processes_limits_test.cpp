@@ -1,8 +1,15 @@
 // How long zygotes and workers may take, and what ends with a zygote that takes longer. Time in which the daemon stood still does
 // not count.
+#include <dirent.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 
+#include <cstddef>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "tests/unit/supervisor/process/model_processes_fixture.hpp"
@@ -70,6 +77,37 @@ TEST_F(ModelProcessesTest, HiddenChildrenEndWithTheirZygoteAndItsWorkersGoOn) {
   EXPECT_EQ(next.hear().text, "what to load");
   EXPECT_FALSE(is_dead(worker.pidfd));
   EXPECT_TRUE(events_.died.empty());
+}
+
+/// From now on the calling thread cannot list a directory. Returns whether the kernel does that.
+bool forbid_listing() {
+  sock_filter filter[] = {
+      {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
+      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SYS_getdents64},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | EPERM},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
+  };
+  const sock_fprog program{std::size(filter), filter};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+// Other users decide how many processes there are.
+TEST_F(ModelProcessesTest, TheLoopListsNoProcessesWhenAZygoteDies) {
+  const Puppet zygote = start_loaded();
+  const Fork worker = make_ready(zygote);
+  Fork hidden;
+  zygote.fork(hidden);
+  zygote.kill();
+  bool is_forbidden = false;
+  std::thread([&] {
+    is_forbidden = forbid_listing();
+    if (!is_forbidden) return;
+    const std::unique_ptr<DIR, int (*)(DIR*)> processes(::opendir("/proc"), ::closedir);
+    EXPECT_TRUE(processes && !::readdir(processes.get()));
+    EXPECT_TRUE(listen_until([&] { return processes_->zygote_pid() == -1 && is_dead(hidden.pidfd); }));
+  }).join();
+  if (!is_forbidden) GTEST_SKIP() << "this kernel has no filters of system calls";
+  EXPECT_FALSE(is_dead(worker.pidfd));
 }
 
 TEST_F(ModelProcessesTest, HiddenChildrenEndAlthoughTheZygoteOfAnotherModelEndsInTheSameTurn) {
