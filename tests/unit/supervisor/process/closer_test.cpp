@@ -143,7 +143,7 @@ TEST(Closer, IsReapingChildrenUntilTheyAreReaped) {
   siginfo_t ended{};
   for (const pid_t pid : children) ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOWAIT), 0);
   Lingering keeps_the_thread_busy;
-  closer.reap_child(0, std::move(keeps_the_thread_busy.holder));
+  closer.reap_child(1, std::move(keeps_the_thread_busy.holder));  // the first in any case: the smallest goes first
   for (const pid_t pid : children) {
     EXPECT_FALSE(closer.is_reaping(pid));
     closer.reap_child(pid, open_pidfd(pid));
