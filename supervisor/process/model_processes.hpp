@@ -4,7 +4,7 @@
 //   worker   forking → starting → ready;  any → dead → forking;  ready → leaving (surplus) → gone;  killed → stuck → dead
 //   model    loading → ready;  any → failed (a bad load, or kFailedStartsForFailure failed starts in a row)
 //
-// A start that fails for lack of descriptors, memory or process ids is tried again and fails no model.
+// A start that fails for lack of descriptors, memory, process ids or threads is tried again and fails no model.
 #pragma once
 
 #include <cstdint>
@@ -142,6 +142,9 @@ class ModelProcesses final : public Processes {
   Status handle_worker_message(WorkerProcess& worker, const wire::ControlMessage& message);
   Result<std::vector<std::string>> check_ready(const WorkerProcess& worker, const std::string& text) const;
   void becomes_ready_when_complete(WorkerProcess& worker);
+  void note_worker_failed(WorkerProcess& worker, const wire::ControlMessage& message);
+  void hear_last_words(WorkerProcess& worker);
+  void lacked_resources(std::uint64_t now_ns);
   void account_for_death(const WorkerProcess& worker, std::uint64_t now_ns);
   void failed_start(std::uint64_t now_ns, const std::string& why, int others_ready);
   void worker_is_late(std::uint64_t incarnation);
@@ -167,7 +170,7 @@ class ModelProcesses final : public Processes {
   bool ever_loaded_ = false;
   Backoff zygote_backoff_, worker_backoff_;
   Backoff breach_backoff_;            // of zygotes that break the protocol
-  Backoff shortage_;                  // of starts for which descriptors, memory or process ids are missing
+  Backoff shortage_;                  // of starts for which descriptors, memory, process ids or threads are missing
   Timer zygote_start_, fork_;         // when to try again
   Timer zygote_load_, zygote_death_;  // the limits of the zygote
 };

@@ -90,7 +90,6 @@ Status ModelProcesses::handle_forked(const ControlMessage& message, bool lost_fd
   }
   zygote_->forked = true;
   zygote_backoff_.succeeded();
-  shortage_.succeeded();
   worker->state = WorkerProcess::State::kStarting;
   if (!worker->pidfd) {
     worker_exited(message.id);
@@ -126,8 +125,7 @@ Status ModelProcesses::handle_fork_failed(const ControlMessage& message) {
   log_.warn("fork_failed model={} reason=\"{}\"", options_.name, reason_);
   note_unborn(*worker, clock_.now_ns());  // it may have forked and failed after that
   drop_worker(message.id);
-  // FORKs that were told together and fail together count as one.
-  if (const std::uint64_t now_ns = clock_.now_ns(); !waits_to_fork(now_ns)) fork_.set(shortage_.failed(now_ns));
+  lacked_resources(clock_.now_ns());
   return {};
 }
 
@@ -184,11 +182,25 @@ Status ModelProcesses::handle_worker_message(WorkerProcess& worker, const Contro
       }
       return invalid_argument("PROBED with the status code {}", message.a);
     case ControlKind::kWorkerFailed:
-      reason_ = shortened(message.text, kMostReason);
-      log_.warn("worker_failed model={} pid={} reason=\"{}\"", options_.name, worker.pid, reason_);
+      note_worker_failed(worker, message);
       return unavailable("it ends by itself");  // this is its last message
     default:
       return invalid_argument("a message of kind {} from a worker", static_cast<int>(message.kind));
+  }
+}
+
+void ModelProcesses::note_worker_failed(WorkerProcess& worker, const ControlMessage& message) {
+  reason_ = shortened(message.text, kMostReason);
+  worker.lacked_resources = worker.lane_paths.empty() && message.a == static_cast<std::uint64_t>(StatusCode::kUnavailable);
+  log_.warn("worker_failed model={} pid={} reason=\"{}\"", options_.name, worker.pid, reason_);
+}
+
+// The death of a worker may be noticed before its last message is read.
+void ModelProcesses::hear_last_words(WorkerProcess& worker) {
+  for (int i = 0; i < kMessagesPerTurn && worker.control; ++i) {
+    ReceivedMessage message(worker.control.get(), loop_);
+    if (!message.has_value()) return;
+    if (message->kind == ControlKind::kWorkerFailed) return note_worker_failed(worker, *message);
   }
 }
 
@@ -212,6 +224,7 @@ void ModelProcesses::becomes_ready_when_complete(WorkerProcess& worker) {
   worker.state = WorkerProcess::State::kReady;
   if (!worker.is_silent) worker.limit->clear();
   worker.ready_ns = clock_.now_ns();
+  shortage_.succeeded();
   reason_.clear();
   log_.info("worker_ready model={} pid={} incarnation={} took_us={}", options_.name, worker.pid, worker.incarnation,
             (worker.ready_ns - std::min(worker.ready_ns, worker.forked_ns)) / 1000);
@@ -227,6 +240,7 @@ void ModelProcesses::worker_exited(std::uint64_t incarnation) {
   const bool leaving = state_ == ModelState::kDraining || worker->state == WorkerProcess::State::kLeaving || is_stuck;
   if (leaving) log_.info("worker_gone model={} pid={} incarnation={}", options_.name, worker->pid, incarnation);
   const std::uint64_t now_ns = clock_.now_ns();
+  if (worker->state == WorkerProcess::State::kStarting) hear_last_words(*worker);
   if (!leaving) account_for_death(*worker, now_ns);
   if (zygote_ && zygote_->unreported.size() > workers_.size() + kMostUnreported)
     end_zygote(format("it has not reported the ends of {} workers", kMostUnreported));
@@ -271,6 +285,7 @@ void ModelProcesses::leave_worker_alone(WorkerProcess& worker) {
 // request had begun. It is believed only if a request had been sent to that worker.
 void ModelProcesses::account_for_death(const WorkerProcess& worker, std::uint64_t now_ns) {
   if (state_ != ModelState::kReady) return;
+  if (worker.lacked_resources) return lacked_resources(now_ns);
   if (observer_.answered_by(worker.incarnation) > 0) return worker_backoff_.succeeded();
   bool had_begun = false;
   const bool was_asked = worker.probes > 0 || observer_.holds_requests(worker.incarnation);
@@ -285,9 +300,18 @@ void ModelProcesses::account_for_death(const WorkerProcess& worker, std::uint64_
   failed_start(now_ns, reason_.empty() ? "its workers die before they answer anything" : reason_, others_ready);
 }
 
+// Others may end and leave what is missing. Starts that were told together and fail together count as one. Failed starts before
+// this one may have had the same reason without saying so, and are forgotten.
+void ModelProcesses::lacked_resources(std::uint64_t now_ns) {
+  if (waits_to_fork(now_ns)) return;
+  worker_backoff_.succeeded();
+  fork_.set(shortage_.failed(now_ns));
+}
+
 // Workers that were forked together and fail together count as one failed start. A model with a ready worker goes on.
 void ModelProcesses::failed_start(std::uint64_t now_ns, const std::string& why, int others_ready) {
   if (waits_to_fork(now_ns)) return;
+  shortage_.succeeded();
   fork_.set(worker_backoff_.failed(now_ns));
   reason_ = why;
   if (others_ready == 0 && worker_backoff_.failures() >= kFailedStartsForFailure)

@@ -48,6 +48,7 @@ struct WorkerProcess {
   bool was_aborted = false;        // SIGABRT was sent; SIGKILL follows
   bool was_killed = false;         // SIGKILL was sent
   bool is_silent = false;          // its control socket has ended
+  bool lacked_resources = false;   // it said that it cannot start for lack of threads or descriptors
   std::optional<Timer> limit;      // for what must happen next: FORKED, READY, or its end
   std::uint64_t last_probe = 0;    // its number; 0: none was sent
   int probes = 0;                  // the last so many are not answered
@@ -127,8 +128,7 @@ class Processes {
   virtual Status probe(std::uint64_t incarnation) = 0;
   /// Whether starting a zygote or worker has failed again and again. Starts are still tried.
   virtual bool makes_no_progress() const = 0;
-  /// Whether the last start failed because this process or the zygote lacks descriptors, memory or process ids. Such starts never
-  /// fail a model.
+  /// Whether the last start failed for lack of descriptors, memory, process ids or threads. Such starts never fail a model.
   virtual bool lacks_resources() const = 0;
   virtual void fail(const std::string& reason) = 0;
   virtual pid_t zygote_pid() const = 0;  ///< -1: there is none

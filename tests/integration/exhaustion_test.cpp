@@ -1,4 +1,4 @@
-// Processes that have run out of descriptors, memory or disk.
+// Processes that have run out of descriptors, threads, memory or disk.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -39,6 +40,12 @@ rlim_t soft_limit(pid_t pid, __rlimit_resource resource, rlim_t value) {
   const rlimit wanted{value, old.rlim_max};
   EXPECT_EQ(::prlimit(pid, resource, &wanted, nullptr), 0);
   return old.rlim_cur;
+}
+
+int count_of(const std::string& text, std::string_view part) {
+  int count = 0;
+  for (auto at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++count;
+  return count;
 }
 
 TEST_F(ExhaustionTest, TheDaemonHasNoDescriptorsLeft) {
@@ -96,12 +103,7 @@ TEST(Exhaustion, AModelWithoutAWorkerWaitsUntilTheDaemonHasDescriptorsAgain) {
   ::kill(worker, SIGKILL);
   Prediction waiting = pool.submit("echo", {{"data", counting({4})}}, {.timeout = 30s});
   constexpr int kTries = 7;  // a model is given up after five failed starts
-  const auto tries = [&] {
-    const std::string log = daemon.log();
-    int count = 0;
-    for (auto at = log.find("fork_not_sent"); at != log.npos; at = log.find("fork_not_sent", at + 1)) ++count;
-    return count;
-  };
+  const auto tries = [&] { return count_of(daemon.log(), "fork_not_sent"); };
   EXPECT_TRUE(eventually([&] { return pool.poll(), tries() >= kTries; })) << daemon.log();
   EXPECT_FALSE(waiting.ready()) << waiting.get().status().to_string();
   soft_limit(daemon.pid(), RLIMIT_NOFILE, before);
@@ -120,12 +122,7 @@ TEST(Exhaustion, AModelThatIsLoadedAtTheStartWaitsForDescriptors) {
   ASSERT_TRUE(eventually([&] { return contains(daemon.log(), "zygote_started model=echo"); })) << daemon.log();
   const rlim_t before = soft_limit(daemon.pid(), RLIMIT_NOFILE, 3);
   std::filesystem::remove(hold);
-  const auto tries = [&] {
-    const std::string log = daemon.log();
-    int count = 0;
-    for (auto at = log.find("fork_not_sent"); at != log.npos; at = log.find("fork_not_sent", at + 1)) ++count;
-    return count;
-  };
+  const auto tries = [&] { return count_of(daemon.log(), "fork_not_sent"); };
   EXPECT_TRUE(eventually([&] { return tries() >= 7 || contains(daemon.log(), "model_failed"); })) << daemon.log();
   soft_limit(daemon.pid(), RLIMIT_NOFILE, before);
   EXPECT_TRUE(daemon.wait_until_ready()) << daemon.log();
@@ -186,6 +183,35 @@ TEST_F(ExhaustionTest, AClientHasNoDescriptorsLeft) {
     EXPECT_EQ(exit_code_of(child), 0) << "with " << spare << " to spare";
   }
   expect_nobody_died();
+}
+
+// ---- threads ----
+
+rlim_t threads_of(pid_t pid) {
+  const std::filesystem::directory_iterator tasks("/proc/" + std::to_string(pid) + "/task");
+  return static_cast<rlim_t>(std::distance(begin(tasks), end(tasks)));
+}
+
+// The zygote may fork a worker, but that finds too few threads for itself: libzmq would end it.
+TEST(Exhaustion, AModelWithoutAWorkerWaitsUntilThereAreThreadsAgain) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become a user who has no other threads";
+  const DaemonFixture daemon({.user = 64'124});
+  Pool pool = daemon.connect();
+  ASSERT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+  const pid_t worker = daemon.workers().at(0), zygote = daemon.zygote();
+  const rlim_t before = soft_limit(zygote, RLIMIT_NPROC, threads_of(daemon.pid()) + threads_of(zygote) + 2);
+  ::kill(worker, SIGKILL);
+  Prediction waiting = pool.submit("echo", {{"data", counting({4})}}, {.timeout = 30s});
+  constexpr int kTries = 6;  // a model is given up after five failed starts
+  EXPECT_TRUE(eventually([&] {
+    pool.poll();
+    const std::string log = daemon.log();
+    return count_of(log, "worker_failed") >= 1 && count_of(log, "worker_failed") + count_of(log, "fork_failed") >= kTries;
+  })) << daemon.log();
+  EXPECT_TRUE(contains(daemon.log(), "ulimit -u")) << daemon.log();
+  EXPECT_FALSE(waiting.ready()) << waiting.get().status().to_string();
+  soft_limit(zygote, RLIMIT_NPROC, before);
+  EXPECT_TRUE(waiting.get().ok()) << waiting.get().status().to_string();
 }
 
 // ---- memory ----

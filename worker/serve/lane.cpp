@@ -9,9 +9,11 @@
 #include <iterator>
 #include <new>
 #include <string>
+#include <system_error>
 
 #include "shm/base/check.hpp"
 #include "shm/base/clock.hpp"
+#include "shm/base/errors.hpp"
 #include "shm/base/format.hpp"
 #include "shm/wire/control.hpp"
 #include "worker/serve/crash_handler.hpp"
@@ -50,7 +52,11 @@ Lane::Lane(const LaneEnvironment& environment, std::uint16_t number, wire::Deale
 Status Lane::start() {
   std::promise<Status> promise;
   std::future<Status> started = promise.get_future();
-  thread_ = std::thread([this, started = std::move(promise)]() mutable { run(std::move(started)); });
+  try {
+    thread_ = std::thread([this, started = std::move(promise)]() mutable { run(std::move(started)); });
+  } catch (const std::system_error& error) {
+    return unavailable("start the thread of lane {}: {}", number_, error.what());
+  }
   // Nothing can fail without a device, so nobody waits for the thread.
   return environment_.served.model.has_devices() ? started.get() : Status();
 }

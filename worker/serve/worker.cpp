@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/spare_threads.hpp"
 #include "shm/segment/segment.hpp"
 #include "shm/wire/control.hpp"
 #include "shm/wire/local_address.hpp"
@@ -29,6 +30,11 @@ class Worker {
   Worker(const ServedModelView& served, WorkerOptions options) : options_(std::move(options)), served_(served) {}
 
   Status start() {
+    // ZeroMQ's threads are started with the first socket. Still to start then: the lanes, the threads that compile and unmap, and
+    // each lane's OpenMP threads.
+    constexpr std::size_t kOfZeroMq = 2;
+    const std::size_t threads_to_come = 2 + options_.lanes * static_cast<std::size_t>(served_.threads);
+    SHOAL_RETURN_IF_ERROR(check_spare_threads(kOfZeroMq + threads_to_come));
     SHOAL_ASSIGN_OR_RETURN(std::vector<UniqueFd> bound, bind_lanes());
     SHOAL_RETURN_IF_ERROR(enter_worker_sandbox());
     SHOAL_ASSIGN_OR_RETURN(status_page_, Segment::map(options_.status_page, Segment::Access::kReadWrite));
@@ -44,9 +50,6 @@ class Worker {
       lanes_.emplace_back(*environment_, static_cast<std::uint16_t>(i), std::move(socket), page.lanes[i]);
       paths += lane_path(i) + '\n';
     }
-    // ZeroMQ's threads run already. Still to start: the lanes, the threads that compile and unmap, and each lane's OpenMP
-    // threads.
-    const std::size_t threads_to_come = 2 + options_.lanes * static_cast<std::size_t>(served_.threads);
     SHOAL_ASSIGN_OR_RETURN(memory_, MemoryLimit::set(served_.memory_mb, threads_to_come));
     for (Lane& lane : lanes_) SHOAL_RETURN_IF_ERROR(lane.start());
     return wire::send_control(control(), {.kind = wire::ControlKind::kReady, .id = options_.incarnation, .text = paths});

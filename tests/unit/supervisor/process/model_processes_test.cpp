@@ -223,6 +223,43 @@ TEST_F(ModelProcessesTest, FailedForksAreTriedAgainAndFailNoModel) {
   EXPECT_FALSE(processes_->makes_no_progress());
 }
 
+// A worker tells of a lack of threads before it dies. Its death may be noticed before that is read.
+TEST_F(ModelProcessesTest, WorkersThatLackThreadsAreForkedAgainAndFailNoModel) {
+  const Puppet zygote = start_loaded();
+  const auto fail = [&](StatusCode code, bool is_read_first) {
+    const Fork worker = zygote.fork_worker();
+    const auto say = [&] {
+      worker.say({.kind = ControlKind::kWorkerFailed, .a = static_cast<std::uint64_t>(code), .text = "no threads"});
+    };
+    if (is_read_first) say();
+    ASSERT_TRUE(
+        pump_until([&] { return is_forked(worker.incarnation) && (!is_read_first || processes_->reason() == "no threads"); }));
+    if (!is_read_first) say();
+    ::kill(worker.pid, SIGKILL);
+    pollfd end{.fd = worker.pidfd.get(), .events = POLLIN, .revents = 0};
+    ASSERT_EQ(::poll(&end, 1, 10'000), 1);
+    ASSERT_TRUE(listen_until([&] { return events_.died.contains(worker.incarnation); }));
+    if (processes_->state() != ModelState::kReady) return;
+    EXPECT_TRUE(zygote.hears_nothing()) << "it waits";
+    ASSERT_TRUE(next_ns());
+    run_at(*next_ns());
+  };
+  constexpr int kTries = ModelProcesses::kFailedStartsForFailure;
+  for (int failures = 1; failures <= 2 * kTries; ++failures) {
+    fail(StatusCode::kUnavailable, failures % 2 == 0);
+    ASSERT_EQ(processes_->state(), ModelState::kReady) << events_.failure;
+    EXPECT_EQ(processes_->reason(), "no threads");
+    EXPECT_TRUE(processes_->lacks_resources());
+    EXPECT_EQ(processes_->makes_no_progress(), failures >= kTries) << failures;
+  }
+  for (int failures = 1; failures <= kTries; ++failures) {
+    EXPECT_EQ(processes_->state(), ModelState::kReady) << "only those in a row count";
+    fail(StatusCode::kInternal, true);
+    EXPECT_FALSE(processes_->lacks_resources());
+  }
+  EXPECT_EQ(processes_->state(), ModelState::kFailed);
+}
+
 TEST_F(ModelProcessesTest, AFirstLoadWaitsUntilThereAreDescriptors) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "UndefinedBehaviorSanitizer needs descriptors";
