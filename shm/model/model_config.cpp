@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
+#include <limits>
 #include <set>
 #include <sstream>
 
@@ -114,6 +115,11 @@ Result<ModelConfig> read_model_config(const ModelFiles& files) {
   if (!std::filesystem::exists(companion, error)) return ModelConfig{};
   SHOAL_ASSIGN_OR_RETURN(const std::string text, read_text_file(companion));
   return parse_companion(text, companion.string());
+}
+
+std::uint64_t lane_message_bytes(const ModelConfig& config) {
+  if (config.memory_mb == 0) return std::numeric_limits<std::uint64_t>::max();
+  return (static_cast<std::uint64_t>(config.memory_mb) << 20) / 8 / static_cast<std::uint64_t>(std::max(config.contexts, 1));
 }
 
 }  // namespace shoal

@@ -150,12 +150,20 @@ Socket::Socket(void* handle) : handle_(handle) {
 
 bool Socket::is_readable() {
   if (has_unread()) return true;
-  if (is_drained_) return false;
-  int events = 0;
-  std::size_t size = sizeof events;
-  is_drained_ = ::zmq_getsockopt(handle_, ZMQ_EVENTS, &events, &size) == 0 && (events & ZMQ_POLLIN) == 0;
+  if (!is_drained_) (void)events();
   return !is_drained_;
 }
+
+// ZMQ_POLLIN and ZMQ_POLLOUT; if nobody knows, ZMQ_POLLIN.
+int Socket::events() {
+  int events = 0;
+  std::size_t size = sizeof events;
+  if (::zmq_getsockopt(handle_, ZMQ_EVENTS, &events, &size) != 0) events = ZMQ_POLLIN;
+  is_drained_ = (events & ZMQ_POLLIN) == 0;
+  return events;
+}
+
+bool Dealer::has_peer() { return (events() & ZMQ_POLLOUT) != 0; }
 
 Result<void*> Socket::open(MessageContext& context, int type) {
   if (!context.handle())

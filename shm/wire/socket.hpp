@@ -126,6 +126,7 @@ class Socket {
   explicit Socket(void* handle);
   static Result<void*> open(MessageContext& context, int type);
   Status set(int option, std::int64_t value);
+  int events();
   /// Sends copies of the frames of `head`, then those of `payload`, whose bytes are shared. Either the whole message is sent or
   /// nothing of it.
   ///   to  a router's name for the peer; empty for a dealer
@@ -175,6 +176,8 @@ class Dealer : public Socket {
   /// True when a message came, false when none waits. The messages of a bundle come one by one. With Wait::kYes false means that
   /// a signal interrupted the wait.
   Result<bool> receive(Parcel& parcel, Wait wait = Wait::kNo) { return receive_parcel(parcel, 0, wait); }
+  /// Whether a peer is connected that takes messages. This may consume the edge of fd(): ask is_readable() before a wait.
+  bool has_peer();
 
  private:
   using Socket::Socket;

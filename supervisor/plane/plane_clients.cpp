@@ -137,6 +137,10 @@ Result<RequestId> DataPlane::admit_request(const Client& client, const wire::Par
   SHOAL_RETURN_IF_ERROR(memory_.check_request(client.process->message_bytes(), message_bytes));
   const wire::RequestHeader& header = request_.header;
   const RequestShape shape = shape_of(request_);
+  // A lane receives the messages of a whole batch before it runs.
+  const ModelConfig& config = models_[model]->served.config;
+  const bool leaves_room = parcel.size_bytes() - parcel.head.size() <=
+                           lane_message_bytes(config) / static_cast<std::uint64_t>(std::max(config.max_batch, 1));
   return ledger_.admit({.client = client.id,
                         .flow = header.flow,
                         .seq = header.seq,
@@ -145,7 +149,7 @@ Result<RequestId> DataPlane::admit_request(const Client& client, const wire::Par
                         .timeout_ns = header.timeout_ns,
                         .shape = shape.hash,
                         .rows = shape.rows,
-                        .joinable = shape.joinable},
+                        .joinable = shape.joinable && leaves_room},
                        now_ns_);
 }
 
@@ -210,13 +214,12 @@ Status DataPlane::check_tensors(Client& client, const wire::Parcel& parcel, cons
         "model '{}': its inputs or outputs are not the ones the request was made for: ask for its description again",
         version.served.name);
   }
-  // A worker without room for a frame loses its connection.
-  const auto memory_mb = static_cast<std::uint64_t>(version.served.config.memory_mb);
-  if (memory_mb != 0 && parcel.size_bytes() > memory_mb << 20) {
+  // A worker without memory for a frame dies. While it is idle it has memory for two such messages for each lane.
+  if (const std::uint64_t most = lane_message_bytes(version.served.config); parcel.size_bytes() - parcel.head.size() > most) {
     return invalid_argument(
-        "model '{}': the message of this request has {} bytes, and a worker may take {} MiB (memory_mb): raise memory_mb, or "
-        "send the tensors in an arena, where they do not count",
-        version.served.name, parcel.size_bytes(), memory_mb);
+        "model '{}': the message of this request brings tensors of {} bytes, and may bring {} (an eighth of memory_mb for all "
+        "contexts together): raise memory_mb, or send the tensors in an arena, where they do not count",
+        version.served.name, parcel.size_bytes() - parcel.head.size(), most);
   }
   const auto lies_in_arena = [](const wire::WireTensor& input) {
     return input.location != static_cast<std::uint8_t>(wire::Location::kFrame);

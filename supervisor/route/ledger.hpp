@@ -131,6 +131,7 @@ struct Action {
   std::uint16_t batch_size = 1;   // kSend: number of requests in the group
   std::uint16_t batch_index = 0;  // kSend: place of this request in the group
   bool hash_inputs = false;       // kSend: the request is a suspect
+  bool saves_memory = false;      // with hash_inputs: but only of having taken too much memory, and a copy to hash takes more
   std::uint8_t quarantine = 0;    // kSend: number of the quarantine list in force; 0 = the list is empty
   std::uint16_t attempts = 0;     // replies: number of runs begun
   StatusCode status = StatusCode::kOk;
@@ -279,7 +280,8 @@ class Ledger {
     State state = State::kFree;
     bool answered = false;  // the terminal reply is sent; the entry only waits for the end of the run
     bool client_gone = false;
-    bool suspect = false;  // must run alone, because it may be guilty, or because others crash beside it
+    bool is_hashed = false;  // when it runs alone: it was accused, and not of having taken too much memory
+    bool suspect = false;    // must run alone, because it may be guilty, or because others crash beside it
     bool joinable = false;
     bool urgent = false;        // does not wait for others to join it
     bool was_leased = false;    // it is leased, or was

@@ -32,7 +32,9 @@ struct Ledger::Verdicts {
     entry.begun += was_running;
     entry.blamed += contains(guilty, slot);
     (accuses_anybody() ? entry.beside : entry.unexplained) += was_running && !accuses(slot);
-    entry.suspect |= accuses(slot) || entry.beside >= kMaxDeathsBesideOthers;
+    const bool is_often_beside = entry.beside >= kMaxDeathsBesideOthers;
+    entry.suspect |= accuses(slot) || is_often_beside;
+    entry.is_hashed |= (accuses(slot) && !out_of_memory) || is_often_beside;
   }
   // A single request is guilty; several requests are suspects.
   void accuse(const std::vector<std::uint32_t>& slots) {

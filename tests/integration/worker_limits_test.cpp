@@ -51,15 +51,69 @@ TEST_F(WorkerLimits, ARequestThatNeedsMoreMemoryThanThereIsHearsOfTheLimitAndOth
   EXPECT_EQ(daemon.model("net")["counts"]["worker_deaths"], 0u);
 }
 
-// libzmq closes a lane's connection when a frame finds no memory.
-TEST_F(WorkerLimits, AMessageLargerThanItsWorkersMemoryIsRefused) {
-  const DaemonFixture daemon({.models = {"echo=builtin:identity,memory_mb=32"}});
+// A lane that finds no memory for a message dies.
+TEST_F(WorkerLimits, AMessageThatALaneMayHaveNoMemoryForIsRefused) {
+  const DaemonFixture daemon({.models = {"echo=builtin:identity,memory_mb=64,contexts=2"}});
   Pool pool = daemon.connect({.arena_limit_bytes = 4096});
-  const Status large = pool.predict("echo", {{"data", counting({16'000'000})}}, {.timeout = std::chrono::seconds(10)}).status();
-  EXPECT_EQ(large.code(), StatusCode::kInvalidArgument) << large.to_string();
-  EXPECT_NE(large.message().find("memory_mb"), std::string::npos) << large.message();
-  EXPECT_TRUE(pool.predict("echo", {{"data", counting({100})}}).ok());
+  const auto predict = [&](std::int64_t mib) {
+    return pool.predict("echo", {{"data", counting({mib << 18})}}, {.timeout = std::chrono::seconds(10)}).status();
+  };
+  for (const std::int64_t mib : {5, 28, 100}) {
+    const Status large = predict(mib);
+    EXPECT_EQ(large.code(), StatusCode::kInvalidArgument) << large.to_string();
+    EXPECT_NE(large.message().find("may bring 4194304 (an eighth of memory_mb"), std::string::npos) << large.message();
+  }
+  EXPECT_TRUE(predict(4).ok());
   EXPECT_EQ(daemon.model("echo")["counts"]["worker_deaths"], 0u);
+}
+
+/// A model whose worker may take 64 MiB, and the largest request that finds memory there: while it runs, none is left. Another
+/// client sends tensors in messages.
+class FullWorker : public WorkerLimits {
+ protected:
+  static constexpr std::int64_t kLongestMessageMib = 8;
+
+  static Tensors input(std::int64_t mib) { return {{"data", counting({1, mib << 18})}}; }
+  void SetUp() override {
+    ASSERT_TRUE(pool_.predict("net", input(1)).ok());
+    while (most_mib_ > 1 && !pool_.predict("net", input(most_mib_)).ok()) --most_mib_;
+    ASSERT_EQ(deaths(), 0u);
+  }
+  nlohmann::json lane() const { return daemon_.model("net").at("workers").at(0).at("lanes").at(0); }
+  unsigned deaths() const { return daemon_.model("net")["counts"]["worker_deaths"].get<unsigned>(); }
+
+  const DaemonFixture daemon_{{.models = {model("net", {{"_mul_scalar", "a", {{"scalar", "2"}}, {}},
+                                                        {"softmax", "b", {}, {}},
+                                                        {"_fault_slow", "s", {{"scalar", "300"}}, {}},
+                                                        {"_mul_scalar", "c", {{"scalar", "3"}}, {}}}) +
+                                          ",memory_mb=64,device=cpu-reference"},
+                               .worker = "shoal-worker-faulty"}};
+  Pool pool_ = daemon_.connect(), other_ = daemon_.connect({.arena_limit_bytes = 4096});
+  std::int64_t most_mib_ = 64;
+};
+
+TEST_F(FullWorker, HasMemoryToReceiveWhenItIsIdle) {
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(pool_.predict("net", input(most_mib_)).ok());
+    const Status longest = other_.predict("net", input(kLongestMessageMib)).status();
+    EXPECT_TRUE(longest.ok()) << longest.to_string();
+  }
+  EXPECT_EQ(deaths(), 0u);
+}
+
+// The connection is cut while the first request runs, so its answer is lost, too.
+TEST_F(FullWorker, EndsWithTheReasonAsSoonAsItCannotReceiveAndBothRequestsRunAgain) {
+  const auto steps = [&] { return lane().at("steps").get<std::uint64_t>(); };
+  const std::uint64_t before = steps();
+  Prediction first = pool_.submit("net", input(most_mib_));
+  ASSERT_TRUE(eventually([&] { return pool_.poll(), steps() > before + 1; }));
+  Prediction second = other_.submit("net", input(kLongestMessageMib));
+  EXPECT_TRUE(second.get().ok()) << second.get().status().to_string();
+  EXPECT_TRUE(first.get().ok()) << first.get().status().to_string();
+  EXPECT_EQ(deaths(), 1u);
+  const auto crashes = nlohmann::json::parse(pool_.crashes("net").value()).at("crashes");
+  ASSERT_EQ(crashes.size(), 1u);
+  EXPECT_EQ(crashes[0].at("cause"), "out_of_memory") << crashes[0];
 }
 
 // The size of its output is not known before the first answer, so that one is copied into a message.

@@ -212,9 +212,9 @@ void install_crash_handler(wire::LaneLine* line) {
   for (const int signal : kFaultSignals) SHOAL_CHECK(::sigaction(signal, &action, nullptr) == 0);
 }
 
-void abort_out_of_memory() {
+void abort_out_of_memory(const char* where) {
   own_cause = wire::CrashCause::kOutOfMemory;
-  std::snprintf(own_words, sizeof own_words, "out of memory, where no answer can say it");
+  std::snprintf(own_words, sizeof own_words, "out of memory, %s", where);
   std::abort();
 }
 

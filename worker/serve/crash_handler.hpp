@@ -16,7 +16,8 @@ namespace shoal::worker {
 ///   first_line   of the status page; valid for the life of the process
 void install_crash_handler(wire::LaneLine* first_line);
 /// Ends the process with a record whose cause is kOutOfMemory. For a thread that cannot answer requests any more.
-[[noreturn]] void abort_out_of_memory();
+///   where  completes "out of memory, "
+[[noreturn]] void abort_out_of_memory(const char* where);
 
 /// Tells the handler that the calling thread works for a lane, and gives the thread an alternate stack, so that a stack overflow
 /// is recorded, too. The thread that compiles works for the lane whose request it compiles for.

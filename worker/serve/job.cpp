@@ -19,9 +19,8 @@ bool is_in_arena(const wire::WireTensor& tensor) { return tensor.location == sta
 }  // namespace
 
 bool Job::begin(Frames message) {
-  src_.clear();
+  forget_inputs();
   dst_.clear();
-  kept_.clear();
   reply_.outputs.clear();
   ran = Ran::kNo;
   compute_ns = 0;
@@ -79,6 +78,11 @@ Status Job::keep_inputs() {
     input = kept_.back().view();
   }
   return {};
+}
+
+void Job::forget_inputs() {
+  src_.clear();
+  kept_.clear();
 }
 
 Status Job::locate_outputs(const ServedModelView& served, const std::vector<TensorSpec>& outputs) {

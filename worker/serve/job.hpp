@@ -64,6 +64,8 @@ class Job {
   Status place_output(const ServedModelView& served, const TensorSpec& output, std::size_t index, const Shape& shape);
   /// The frames of the reply, made of `status` and the members below; valid until the next begin().
   Frames finish(const std::string& model_name);
+  /// Frees what keep_inputs() copied. src() is empty then.
+  void forget_inputs();
   /// Gives the client's arenas back: this Job does nothing more with the request.
   void let_go() { arenas_.reset(); }
   /// The frames of the notice that the request waits for its program. prepare_notice() comes first: it allocates them.

@@ -29,6 +29,8 @@ constexpr std::chrono::milliseconds kFlushLimit{1000};
 constexpr std::chrono::milliseconds kMemberLimit{100};
 // Replies of short runs are kept and sent together, as long as the runs took no more than this together.
 constexpr std::uint64_t kKeptNs = 50'000;
+// Between the ends of the connections to a supervisor that ends.
+constexpr int kEndLimitMs = 100;
 
 // All zeros if the message has none.
 wire::RequestHeader header_of(const wire::Parcel& message) {
@@ -68,7 +70,8 @@ void Lane::probe(std::uint64_t number) {
 
 void Lane::run(std::promise<Status> started) {
   line_.thread_id.store(static_cast<std::uint64_t>(::gettid()), std::memory_order_relaxed);
-  RequestRunner runner(environment_, number_, line_, bell_, [this] { flush(); });
+  RequestRunner runner(
+      environment_, number_, line_, bell_, [this] { flush(); }, [this] { return held_bytes(); });
   const CrashEvidence evidence(line_, runner.progress(), line_.running_request);
   environment_.served.model.enter_thread();
   const Status activated = runner.activate();
@@ -77,7 +80,10 @@ void Lane::run(std::promise<Status> started) {
 }
 
 void Lane::serve(RequestRunner& runner) {
-  const RequestRunner::Send send = [this](Frames reply) { this->send(reply); };
+  const RequestRunner::Send send = [this](Frames reply) {
+    drop_tensors();  // all of them have run
+    this->send(reply);
+  };
   while (true) {
     // One parked request, then one new request, and so on: neither kind waits for all of the other.
     const bool answered_parked = answer_parked(runner) || answer_probe(runner);
@@ -90,16 +96,42 @@ void Lane::serve(RequestRunner& runner) {
     }
     // Sending may consume the edge of the socket's descriptor, so a lane that has sent receives again before it waits.
     const bool has_sent = !socket_.has_unread() && flush();
-    if (count == 0 && !answered_parked && !has_sent && !wait_for_work()) break;
+    if (count > 0 || answered_parked || has_sent) continue;
+    runner.leave_room_to_receive();
+    if (is_cut_off()) abort_out_of_memory("while it received a message");
+    if (!socket_.is_readable() && !wait_for_work()) break;
   }
   flush();
   socket_.close_after_flush(kFlushLimit);
+}
+
+std::uint64_t Lane::held_bytes() const {
+  std::uint64_t bytes = resumed_.memory_bytes() + ahead_.memory_bytes();
+  for (const wire::Parcel& message : batch_) bytes += message.memory_bytes();
+  for (const auto* list : {&parked_, &ready_}) {
+    for (const Parked& parked : *list) bytes += parked.message.memory_bytes();
+  }
+  return bytes;
+}
+
+// Of the current messages. Before their answers are sent: the next messages may need the memory.
+void Lane::drop_tensors() {
+  for (wire::Parcel& message : batch_) message.payload = {};
+}
+
+// libzmq cuts the connection if it finds no memory for a message. The lane would wait for that message, and those that it holds,
+// for ever. If the supervisor has ended instead, its end of the control socket is closed, too, or soon will be.
+bool Lane::is_cut_off() {
+  if (!environment_.memory.is_limited() || !had_peer_ || socket_.has_peer()) return false;
+  pollfd control{environment_.control_fd, POLLRDHUP, 0};
+  return !socket_.is_readable() && ::poll(&control, 1, kEndLimitMs) == 0;
 }
 
 // False if the socket has failed.
 bool Lane::receive(wire::Parcel& message, bool& received) {
   const auto got = socket_.receive(message);
   received = got.ok() && *got;
+  had_peer_ |= received;
   if (received) environment_.flight.record(wire::FlightKind::kReceived, number_, header_of(message).request_id);
   return got.ok();
 }
@@ -208,7 +240,7 @@ void Lane::send_alone(Frames reply) {
   wire::ReplyHeader header;
   std::memcpy(&header, reply[0].data(), sizeof header);
   const NamedMeanwhile named(line_, header.request_id, header.attempt);
-  if (send_out_of_memory(header).code() == StatusCode::kFailedPrecondition) abort_out_of_memory();
+  if (send_out_of_memory(header).code() == StatusCode::kFailedPrecondition) abort_out_of_memory("where no answer can say it");
 }
 
 // Instead of a reply whose outputs found no memory on their way. The outputs of a batch's other members are still needed, so no
@@ -230,6 +262,7 @@ void Lane::answer(RequestRunner& runner, wire::Parcel& message, std::shared_ptr<
     parked_.push_back({std::move(message), runner.waits_for()});
     line_.parked.store(parked_.size() + ready_.size(), std::memory_order_relaxed);
   }
+  message.payload = {};  // as drop_tensors() does
   if (!reply.empty()) send(reply);
 }
 
@@ -245,10 +278,12 @@ bool Lane::answer_parked(RequestRunner& runner) {
     }
     if (ready_.empty()) return false;
   }
-  Parked parked = std::move(ready_.front());
+  const auto program = std::move(ready_.front().program);
+  resumed_ = std::move(ready_.front().message);
   ready_.pop_front();
   line_.parked.store(parked_.size() + ready_.size(), std::memory_order_relaxed);
-  answer(runner, parked.message, std::move(parked.program));
+  answer(runner, resumed_, program);
+  resumed_.clear();
   return true;
 }
 

@@ -40,6 +40,9 @@ class Lane {
   };
   void run(std::promise<Status> started);
   void serve(RequestRunner& runner);
+  std::uint64_t held_bytes() const;
+  void drop_tensors();
+  bool is_cut_off();
   bool receive(wire::Parcel& message, bool& received);
   bool receive_batch(std::size_t& count);
   bool wait_for_member(wire::Parcel& message, bool& received, std::chrono::steady_clock::time_point until);
@@ -64,8 +67,10 @@ class Lane {
   std::uint64_t heard_ = 0;  ///< the bell, as of the last look at parked_
   std::list<Parked> parked_, ready_;
   std::vector<wire::Parcel> batch_;  ///< current
+  wire::Parcel resumed_;             ///< was parked, and is being answered
   wire::Parcel ahead_;               ///< a message that came instead of the rest of a batch
   bool has_ahead_ = false;
+  bool had_peer_ = false;
   wire::Bundle kept_;                                            ///< replies of short runs, until flush()
   std::uint64_t kept_ns_ = 0;                                    ///< how long those runs took
   std::vector<std::vector<std::span<const std::byte>>> frames_;  ///< of the current messages

@@ -61,10 +61,17 @@ Status MemoryLimit::exceeded(std::string_view what) const noexcept try {
   return out_of_memory(what);
 }
 
-bool MemoryLimit::is_spent() const {
-  if (memory_mb_ == 0) return false;
+bool MemoryLimit::uses_more_than(std::uint64_t bytes) const {
   const auto now_bytes = data_bytes();
-  return now_bytes.ok() && *now_bytes > base_bytes_ + (static_cast<std::uint64_t>(memory_mb_) << 20) / 8 * 7;
+  return now_bytes.ok() && *now_bytes > base_bytes_ + bytes;
+}
+
+bool MemoryLimit::is_spent(std::uint64_t message_bytes) const {
+  return is_limited() && uses_more_than(bytes() / 8 * 7 + message_bytes);
+}
+
+bool MemoryLimit::leaves_room_to_receive(std::uint64_t message_bytes) const {
+  return !is_limited() || !uses_more_than(bytes() / 2 + message_bytes);
 }
 
 }  // namespace shoal::worker

@@ -21,11 +21,19 @@ class MemoryLimit {
 
   /// kFailedPrecondition: `what` needs more memory than is left. Names the limit.
   Status exceeded(std::string_view what) const noexcept;
+  bool is_limited() const { return memory_mb_ != 0; }
   /// Is most of the memory in use, although the caller has just given back all it can? Then the process should end.
-  bool is_spent() const;
+  ///   message_bytes  memory of messages that wait for their answers, which does not count
+  bool is_spent(std::uint64_t message_bytes = 0) const;
+  /// Is at least half of the memory free, so that the messages that the supervisor may send find room? (lane_message_bytes() in
+  /// shm/model). Always true if there is no limit.
+  ///   message_bytes  memory of messages that is about to be freed, which does not count
+  bool leaves_room_to_receive(std::uint64_t message_bytes = 0) const;
 
  private:
   MemoryLimit(int memory_mb, std::uint64_t base_bytes) : memory_mb_(memory_mb), base_bytes_(base_bytes) {}
+  bool uses_more_than(std::uint64_t bytes) const;
+  std::uint64_t bytes() const { return static_cast<std::uint64_t>(memory_mb_) << 20; }
 
   int memory_mb_ = 0;
   std::uint64_t base_bytes_ = 0;  ///< used before the limit was set

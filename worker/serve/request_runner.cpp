@@ -18,13 +18,14 @@ using wire::FlightKind;
 constexpr std::chrono::milliseconds kQuarantineLimit{100};
 
 RequestRunner::RequestRunner(const LaneEnvironment& environment, std::uint16_t lane, wire::LaneLine& line, ReadyBell& bell,
-                             std::function<void()> before_long)
+                             std::function<void()> before_long, std::function<std::uint64_t()> held_bytes)
     : environment_(environment),
       served_(environment.served),
       lane_(lane),
       line_(line),
       bell_(bell),
       before_long_(std::move(before_long)),
+      held_bytes_(std::move(held_bytes)),
       specs_(served_.inputs),
       joined_programs_(served_.model.joined_sizes().size()) {
   progress_.step_counter = &line_.step_counter;
@@ -57,6 +58,8 @@ Frames RequestRunner::answer(Frames message, std::shared_ptr<const PendingProgra
     return job_.finish_notice();
   }
   record(FlightKind::kEnded, job_, static_cast<std::uint64_t>(job_.status.code()));
+  // The supervisor may send the next message as soon as it has this answer.
+  if (!environment_.memory.leaves_room_to_receive(held_bytes_())) release_run_memory();
   const Frames reply = finish(job_);  // the line names the request until there is memory for its answer
   clear_line(line_);
   return reply;
@@ -234,8 +237,8 @@ Status RequestRunner::explain_exception() {
     throw;
   } catch (const std::bad_alloc&) {
     release_memory();
-    // No request uses this memory: the lane would refuse one request after the other.
-    if (environment_.memory.is_spent()) abort_out_of_memory();
+    // No request uses what is in use beside the messages: the lane would refuse one request after the other.
+    if (environment_.memory.is_spent(held_bytes_())) abort_out_of_memory("where no answer can say it");
     return environment_.memory.exceeded("the request");
   } catch (const std::exception& error) {
     return internal_error("{}", error.what());
@@ -247,11 +250,25 @@ void RequestRunner::release_memory() {
   joined_program_ = nullptr;
   for (JoinedProgram& known : joined_programs_) known = {};
   joined_orders_.clear();
-  context_.release_memory();
+  job_.forget_inputs();
+  for (Job& job : jobs_) job.forget_inputs();
+  release_run_memory();
   spare_outputs_.clear();
-  joined_src_bytes_.clear();
   joined_dst_bytes_.clear();
   ::malloc_trim(0);
+}
+
+// What no answer needs that is not sent yet.
+void RequestRunner::release_run_memory() {
+  context_.release_memory();
+  joined_src_bytes_.clear();
+}
+
+void RequestRunner::leave_room_to_receive() {
+  if (environment_.memory.leaves_room_to_receive()) return;
+  release_run_memory();
+  spare_outputs_.clear();
+  joined_dst_bytes_.clear();
 }
 
 void name_in_line(wire::LaneLine& line, std::uint64_t request_id, std::uint64_t attempt, std::size_t count) {

@@ -61,9 +61,10 @@ class RequestRunner final : private StopCondition, private OutputSink {
   /// All outlive this.
   ///   bell         rung when a program is ready that a request waits for
   ///   before_long  called before what may take much longer than the run before: another program, a loop, a wait
+  ///   held_bytes   the memory of the messages that the lane holds
   RequestRunner(
       const LaneEnvironment& environment, std::uint16_t lane, wire::LaneLine& line, ReadyBell& bell,
-      std::function<void()> before_long = [] {});
+      std::function<void()> before_long = [] {}, std::function<std::uint64_t()> held_bytes = [] { return 0; });
 
   /// Makes the model's devices ready in the thread that will run. Errors: those of Model::activate()
   Status activate();
@@ -83,6 +84,10 @@ class RequestRunner final : private StopCondition, private OutputSink {
   ///            nothing was sent, and the caller answers each request by itself
   bool answer_joined(std::span<const Frames> messages, const Send& send);
 
+  /// For before the lane waits: gives memory back if less than half of `memory_mb` is free, so that the next message can be
+  /// received. Replies of earlier calls are not valid any more.
+  void leave_room_to_receive();
+
   const Progress& progress() const { return progress_; }
 
  private:
@@ -99,6 +104,7 @@ class RequestRunner final : private StopCondition, private OutputSink {
   Result<std::byte*> place(std::size_t index, DType dtype, const Shape& shape) override;
   Status explain_exception();  ///< of the exception that is being handled
   void release_memory();       ///< allocates nothing
+  void release_run_memory();
   void note_fallback(const Status& why);
   void record(wire::FlightKind kind, const Job& job, std::uint64_t value = 0);
 
@@ -126,6 +132,7 @@ class RequestRunner final : private StopCondition, private OutputSink {
   wire::LaneLine& line_;
   ReadyBell& bell_;
   const std::function<void()> before_long_;
+  const std::function<std::uint64_t()> held_bytes_;
   Progress progress_;
   Context context_;
   std::uint64_t cancellations_ = 0;         ///< the count when should_stop() looked last

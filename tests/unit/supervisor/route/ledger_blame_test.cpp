@@ -373,8 +373,11 @@ TEST_F(LedgerBatchDeathTest, AFaultAtTheMemoryLimitMakesNobodyPoison) {
   evidence.running_hash = 5;
   die(7, {evidence});
   ready(8);
+  const auto sent = taken();
+  const auto alone = std::ranges::find(sent, Action::Kind::kSend, &Action::kind);
+  ASSERT_NE(alone, sent.end());
+  EXPECT_TRUE(alone->hash_inputs && alone->saves_memory) << "a copy of its inputs would take more memory";
   evidence.running_attempt = 2;
-  words();
   die(8, {evidence});
   const auto actions = taken();
   ASSERT_EQ(actions.size(), 1u);

@@ -200,7 +200,7 @@ TEST_F(CrashHandler, AFaultIsNotOutOfMemoryUnlessThereIsNone) {
 }
 
 TEST_F(CrashHandler, ALaneCanSayThatItsMemoryIsSpent) {
-  const int status = run(abort_out_of_memory);
+  const int status = run([] { abort_out_of_memory("where no answer can say it"); });
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
   EXPECT_EQ(lines_[1].crash.cause, static_cast<std::uint32_t>(wire::CrashCause::kOutOfMemory));
 }
