@@ -12,6 +12,7 @@
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/base/spare_threads.hpp"
 #include "shm/wire/local_address.hpp"
 
 namespace shoal::client {
@@ -59,6 +60,7 @@ Result<std::shared_ptr<PoolCore>> PoolCore::connect(PoolOptions options) {
   options.directory = std::filesystem::absolute(options.directory, error).string();  // the caller may change its directory
   if (error) return status_from_errno("find", "the current directory", error.value());
   if (options.control_timeout.count() <= 0) return invalid_argument("a pool's control_timeout must be greater than 0");
+  SHOAL_RETURN_IF_ERROR(check_spare_threads(wire::MessageContext::kThreads).with_context("connect to the daemon"));
   UniqueFd wake_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_fd) return status_from_errno("create", "an eventfd", errno);
   // A forked child that destroys the last handle must not touch the parent's sockets.

@@ -39,6 +39,8 @@ Status check_socket_path(const std::string& path);
 ///   Threads  thread-safe
 class MessageContext {
  public:
+  /// ZeroMQ's own, which start with the first socket. It aborts the process if they cannot (check_spare_threads()).
+  static constexpr std::size_t kThreads = 2;
   MessageContext();
   ~MessageContext();
   MessageContext(const MessageContext&) = delete;

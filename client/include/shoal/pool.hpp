@@ -78,8 +78,9 @@ class Pool final : public Runner {
  public:
   using Options = PoolOptions;
 
-  /// Errors: kUnavailable (no daemon, or no answer in time; names the socket), kPermissionDenied, kInvalidArgument, kOverloaded
-  /// (the daemon has no room for another client, or none for its arenas), kFailedPrecondition (this process lacks memory).
+  /// Errors: kUnavailable (no daemon, no answer in time, or no more threads may be started; names the socket), kPermissionDenied,
+  /// kInvalidArgument, kOverloaded (the daemon has no room for another client, or none for its arenas), kFailedPrecondition (this
+  /// process lacks memory).
   static Result<Pool> connect(Options options = {});
 
   Pool(Pool&&) noexcept;

@@ -1,6 +1,7 @@
 #include "shoal/pool.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@
 #include "shm/wire/local_address.hpp"
 #include "shm/wire/messages.hpp"
 #include "shm/wire/socket.hpp"
+#include "tests/support/child_process.hpp"
 #include "tests/support/scratch_directory.hpp"
 #include "tests/support/unix_socket.hpp"
 
@@ -314,6 +316,19 @@ TEST_F(PoolTest, TheOwnerOfADirectoryThatRootMadeIsTrusted) {
 TEST_F(PoolTest, ADirectoryWhosePathIsTooLongIsRefused) {
   const auto pool = Pool::connect({.directory = directory_ + std::string(100, 'x')});
   EXPECT_EQ(pool.status().code(), StatusCode::kInvalidArgument);
+}
+
+// libzmq aborts the program then.
+TEST(Pool, IsAnErrorIfItsThreadsCannotBeStarted) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become a user who has no other threads";
+  const int code = test::exit_code_of([] {
+    constexpr uid_t kNobodyElse = 64'124;
+    const rlimit two{2, 2};
+    if (::setrlimit(RLIMIT_NPROC, &two) != 0 || ::setresuid(kNobodyElse, kNobodyElse, kNobodyElse) != 0) return 2;
+    const Status status = Pool::connect({.directory = "/nowhere"}).status();
+    return status.code() == StatusCode::kUnavailable && status.message().find("ulimit -u") != std::string::npos ? 0 : 1;
+  });
+  EXPECT_EQ(code, 0);
 }
 
 }  // namespace
