@@ -46,6 +46,17 @@ const std::string& name_of(const MxnetLowering& lowering, std::size_t input) {
   return lowering.graph.value(lowering.inputs[input]).name;
 }
 
+/// The first loop with a condition in the graph or in graphs within it, or null.
+const MxnetNode* find_while_loop(const MxnetSymbol& symbol) {
+  for (const MxnetNode& node : symbol.nodes) {
+    if (node.op == "_while_loop" || node.op == "_npx_while_loop") return &node;
+    for (const MxnetSymbol& inner : node.subgraphs) {
+      if (const MxnetNode* const found = find_while_loop(inner)) return found;
+    }
+  }
+  return nullptr;
+}
+
 /// Counts the inputs of bodies before they are made: a body has an input of the node at most `times` times.
 Status take_inputs(MxnetLowering& lowering, std::size_t times) {
   for (const ValueId input : lowering.inputs)
@@ -141,6 +152,9 @@ Result<Values> lower_while_loop(MxnetLowering& lowering) {
   const std::int64_t most_turns = attributes.integer("max_iterations", {}, 1);
   SHOAL_RETURN_IF_ERROR(attributes.status());
   SHOAL_RETURN_IF_ERROR(check_subgraphs(lowering, 2));
+  // The condition is lowered twice, so loops within conditions would double the work at every depth.
+  if (const MxnetNode* const inner = find_while_loop(lowering.node.subgraphs[0]))
+    return unimplemented("its condition holds the loop '{}'; a loop within a condition is not supported", inner->name);
   if (variables.size() != outputs.states())
     return invalid_argument("attribute func_var_locs has {} entries where there are {} states", variables.size(),
                             outputs.states());

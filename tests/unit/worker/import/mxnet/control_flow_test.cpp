@@ -286,6 +286,31 @@ TEST_F(ControlFlow, WhileLoopRefusesWhatDoesNotFit) {
   refused("func_var_locs", "(0,)", "1 entries");
 }
 
+// A condition is lowered twice: before the first turn and after each. Loops within conditions would double at every depth.
+TEST_F(ControlFlow, AConditionHoldsNoLoop) {
+  const std::string attributes = R"json({"num_args": "1", "num_outputs": "1", "num_out_data": "0", "max_iterations": "2", )json"
+                                 R"json("cond_input_locs": "(0,)", "func_input_locs": "(0,)", "func_var_locs": "(0,)"})json";
+  const std::string step = graph_with_heads({{"null", "i", {}}, {"_plus_scalar", "next", {"i"}, R"({"scalar": "1"})"}}, {"next"});
+  const NodeText less{"_lesser_scalar", "less", {"i"}, R"({"scalar": "3"})"};
+  const auto loop_in = [&](const std::string& name, const std::string& condition) {
+    return graph_with_heads({{"null", "i", {}}, {"_while_loop", name, {"i"}, attributes, condition + ", " + step}}, {name},
+                            kVersion);
+  };
+  const std::string inner = loop_in("inner", graph_with_heads({{"null", "i", {}}, less}, {"less"}));
+  EXPECT_TRUE(import(inner).ok());
+  expect_refused(loop_in("outer", inner), StatusCode::kUnimplemented, {"_while_loop 'outer'", "'inner'"});
+  const std::string chosen = graph_with_heads({{"null", "i", {}},
+                                               {"_cond",
+                                                "choice",
+                                                {"i"},
+                                                R"json({"num_args": "4", "num_outputs": "1", "cond_input_locs": "(0,)", )json"
+                                                R"json("then_input_locs": "(0,)", "else_input_locs": "(0,)"})json",
+                                                step + ", " + step + ", " + inner}},
+                                              {"choice"});
+  EXPECT_TRUE(import(chosen).ok());
+  expect_refused(loop_in("outer", chosen), StatusCode::kUnimplemented, {"_while_loop 'outer'", "'inner'"});
+}
+
 // ---- _cond ----
 
 std::string choice() {
