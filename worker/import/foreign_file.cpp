@@ -21,6 +21,16 @@ Status MemoryBudget::take(std::string_view purpose, std::uint64_t count, std::ui
   return {};
 }
 
+Status MemoryBudget::take_asked(std::string_view purpose, std::uint64_t count) {
+  if (!fits(asked_, count, kMostAsked)) {
+    return invalid_argument(
+        "{} would be {}, and attributes of the nodes before ask for {}; those of all nodes may ask for {} outputs and numbers",
+        purpose, count, asked_, kMostAsked);
+  }
+  asked_ += count;
+  return {};
+}
+
 Result<std::span<const std::byte>> FieldReader::take(std::string_view field, std::uint64_t size_bytes) {
   if (!fits(offset_, size_bytes, file_.bytes.size())) {
     return damaged(field, "{} bytes do not fit the {} that are left; the file is truncated or damaged", size_bytes, left());

@@ -34,7 +34,7 @@ struct ImportLimits {
   static ImportLimits of_mb(int import_mb) { return {.memory_bytes = static_cast<std::uint64_t>(import_mb) << 20}; }
 };
 
-/// Counts memory before it is allocated. One import uses one budget. Thread-compatible.
+/// Counts memory before it is allocated, and what attributes ask for. One import uses one budget. Thread-compatible.
 class MemoryBudget {
  public:
   explicit MemoryBudget(const ImportLimits& limits) : limit_bytes_(limits.memory_bytes) {}
@@ -44,10 +44,16 @@ class MemoryBudget {
   Status take(const ForeignFile& file, std::string_view purpose, std::uint64_t count, std::uint64_t bytes_each = 1) {
     return take(purpose, count, bytes_each).with_context(file.name);
   }
+  /// Counts what a few bytes of a file ask for by a number: the outputs of a split, the numbers of a window function. All
+  /// nodes together may ask for kMostAsked.
+  ///   Errors  kInvalidArgument naming purpose and limit
+  Status take_asked(std::string_view purpose, std::uint64_t count);
+
+  static constexpr std::uint64_t kMostAsked = std::uint64_t{1} << 20;
 
  private:
   const std::uint64_t limit_bytes_;
-  std::uint64_t taken_bytes_ = 0;
+  std::uint64_t taken_bytes_ = 0, asked_ = 0;
 };
 
 /// Reads the little-endian fields of a file in order. Errors: kDataLoss naming file, offset and field.

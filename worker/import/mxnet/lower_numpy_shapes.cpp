@@ -269,12 +269,15 @@ Values made_of_numbers(MxnetLowering& lowering, std::int64_t count, Number numbe
   AttributeReader& attributes = lowering.attributes;
   const DType dtype = attributes.dtype("dtype", DType::kFloat32);
   attributes.ignore({"ctx"});
-  if (const Status taken = lowering.budget.take("the numbers of a constant", static_cast<std::uint64_t>(count), sizeof(double));
-      !taken.ok()) {
+  const auto wanted = static_cast<std::uint64_t>(count);
+  Status taken = lowering.budget.take_asked("the numbers of a constant", wanted);
+  if (taken.ok()) taken = lowering.budget.take("the numbers of a constant", wanted, sizeof(double));
+  if (!taken.ok()) {
     attributes.fail_node(taken.code(), taken.message());
     return {};
   }
   std::vector<double> numbers;
+  numbers.reserve(wanted);
   for (std::int64_t i = 0; i < count; ++i) numbers.push_back(number_of(static_cast<double>(i)));
   const ValueId constant = add_constant(lowering, numbers);
   return constant == kNoValue ? Values() : lowering.add(ops::kCast, CastAttributes{dtype}, {constant});

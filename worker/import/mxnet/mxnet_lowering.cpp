@@ -118,8 +118,13 @@ std::vector<ValueId> MxnetLowering::add(const Operator& op, Attributes attribute
   added.source_op = node.op;
   added.attributes = std::move(attributes);
   added.inputs = std::move(sources);
-  if (op.outputs.is_fixed()) outputs = static_cast<std::size_t>(op.outputs.least);
-  if (const Status taken = budget.take("the list of its outputs", outputs, value_bytes(node.name)); !taken.ok()) {
+  Status taken;
+  if (op.outputs.is_fixed())
+    outputs = static_cast<std::size_t>(op.outputs.least);
+  else if (outputs > 1)
+    taken = budget.take_asked("the number of its outputs", outputs);
+  if (taken.ok()) taken = budget.take("the list of its outputs", outputs, value_bytes(node.name));
+  if (!taken.ok()) {
     this->attributes.fail_node(taken.code(), taken.message());
     return {};
   }

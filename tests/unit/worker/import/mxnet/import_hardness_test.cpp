@@ -7,10 +7,12 @@
 #include <random>
 #include <regex>
 
+#include "shm/base/format.hpp"
 #include "tests/support/allocations.hpp"
 #include "tests/support/sanitizers.hpp"
 #include "tests/support/scratch_directory.hpp"
 #include "tests/unit/worker/import/mxnet/array_files.hpp"
+#include "tests/unit/worker/import/mxnet/refusals.hpp"
 #include "worker/import/mxnet/mxnet_importer.hpp"
 #include "worker/import/mxnet/mxnet_lowering.hpp"
 #include "worker/import/mxnet/mxnet_params.hpp"
@@ -252,6 +254,23 @@ TEST(ImportHardness, AGraphTakesNoMoreMemoryThanIsAllowed) {
     expect_named(sample, status, "many outputs");
     EXPECT_NE(status.message().find("import_mb"), std::string::npos) << status.to_string();
   }
+}
+
+/// A node of a few bytes names a number of numbers or outputs.
+TEST(ImportHardness, AttributesAskForFewNumbersAndOutputs) {
+  const auto import_of = [](const std::string& nodes, int last) {
+    const std::string text = graph_of(nodes, last);
+    return import_mxnet_symbol(file_of(Sample{"asking-symbol.json", text, {}, {}, true}, text)).status();
+  };
+  const std::string window = R"({"op":"_npi_hanning","name":"wide","attrs":{"M":"2000000"},"inputs":[]})";
+  test::expect_refusal(import_of(window, 1), StatusCode::kInvalidArgument, {"_npi_hanning 'wide'", "1048576"});
+  std::string splits;
+  for (int i = 0; i < 17; ++i) {
+    splits +=
+        format(R"({}{"op":"split","name":"s{}","attrs":{"num_outputs":"65536"},"inputs":[[{},0]]})", i == 0 ? "" : ",", i, i);
+  }
+  EXPECT_TRUE(import_of(splits, 16).ok());
+  test::expect_refusal(import_of(splits, 17), StatusCode::kInvalidArgument, {"split 's16'", "1048576"});
 }
 
 TEST(ImportHardness, WarningsAreFewAndShortWhateverTheFileHolds) {
