@@ -4,9 +4,7 @@
 
 #include "shm/base/errors.hpp"
 #include "worker/graph/operators.hpp"
-#include "worker/ops/convolution.hpp"
-#include "worker/ops/fully_connected.hpp"
-#include "worker/ops/recurrent.hpp"
+#include "worker/passes/work.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -35,12 +33,7 @@ class OracleStep : public Step {
 
   std::string implementation() const override { return "oracle"; }
   bool has_code() const override { return false; }
-  double flops() const override {
-    if (node_.op == &ops::kRnn) return RnnSizes(node_.attributes.get<RnnAttributes>(), src_[kRnnData].shape).flops();
-    if (node_.op != &ops::kConvolution && node_.op != &ops::kFullyConnected) return 0;
-    const Shape& weights = src_[1].shape;  // one row for each channel of the output
-    return 2.0 * static_cast<double>(dst_[0].element_count()) * static_cast<double>(weights.element_count() / weights[0]);
-  }
+  double flops() const override { return flops_of(node_, src_, dst_); }
   std::unique_ptr<BoundStep> bind() const override { return std::make_unique<BoundOracleStep>(node_, src_, dst_); }
 
  private:

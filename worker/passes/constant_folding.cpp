@@ -5,12 +5,21 @@
 #include "shm/base/errors.hpp"
 #include "worker/graph/aligned_bytes.hpp"
 #include "worker/graph/operators.hpp"
+#include "worker/passes/work.hpp"
 
 namespace shoal::worker {
 namespace {
 
 constexpr std::uint64_t kAlwaysFolded = std::uint64_t{16} << 20;  // total bytes of results that are folded in any case
 constexpr std::uint64_t kMostGrowth = 4;                          // beyond that, times the bytes of the graph's constants
+// A few seconds of the oracle's kernels, and as long again for each 128 MiB of the graph's constants.
+constexpr double kMostWork = 0x1p31, kMostWorkPerByte = 16;
+
+/// What folding may still make and do, in all graphs together.
+struct Left {
+  std::uint64_t bytes;  ///< of results
+  double work;          ///< as most_work_of() counts it
+};
 
 AlignedBytes copy_aligned(const Constant& constant) {
   AlignedBytes copy = AlignedBytes::allocate(constant.bytes.size());
@@ -18,23 +27,30 @@ AlignedBytes copy_aligned(const Constant& constant) {
   return copy;
 }
 
-/// Returns false, and changes nothing, if the results are too large, or if the node refuses its values: it may be in a branch
-/// that is never taken, and is an error of the run that gets there.
-///   left  how many bytes of results are folded yet
-Result<bool> fold_node(Graph& graph, const Node& node, std::uint64_t& left) {
+std::vector<TensorView> views_of(const Graph& graph, const std::vector<ValueId>& ids) {
+  std::vector<TensorView> views;
+  for (const ValueId id : ids) views.push_back({graph.value(id).dtype, graph.value(id).shape, nullptr});
+  return views;
+}
+
+/// Returns false, and changes nothing in the graph, if the results are too large or take too long, or if the node refuses its
+/// values: it may be in a branch that is never taken, and is an error of the run that gets there.
+Result<bool> fold_node(Graph& graph, const Node& node, Left& left) {
   std::uint64_t bytes = 0;
   for (const ValueId id : node.outputs) bytes += size_bytes_of(graph.value(id));
-  if (bytes > left) return false;
+  std::vector<TensorView> src = views_of(graph, node.inputs), dst = views_of(graph, node.outputs);
+  const double work = most_work_of(node, src, dst);
+  if (bytes > left.bytes || work > left.work) return false;
+  left.work -= work;
   std::vector<AlignedBytes> inputs;
   std::vector<std::shared_ptr<AlignedBytes>> outputs;
-  std::vector<TensorView> src, dst;
-  for (const ValueId id : node.inputs) {
-    inputs.push_back(copy_aligned(*graph.value(id).constant));
-    src.push_back({graph.value(id).dtype, graph.value(id).shape, inputs.back().data.get()});
+  for (std::size_t i = 0; i < src.size(); ++i) {
+    inputs.push_back(copy_aligned(*graph.value(node.inputs[i]).constant));
+    src[i].data = inputs.back().data.get();
   }
-  for (const ValueId id : node.outputs) {
-    outputs.push_back(std::make_shared<AlignedBytes>(AlignedBytes::allocate(size_bytes_of(graph.value(id)))));
-    dst.push_back({graph.value(id).dtype, graph.value(id).shape, outputs.back()->data.get()});
+  for (std::size_t i = 0; i < dst.size(); ++i) {
+    outputs.push_back(std::make_shared<AlignedBytes>(AlignedBytes::allocate(size_bytes_of(graph.value(node.outputs[i])))));
+    dst[i].data = outputs.back()->data.get();
   }
   const Status status = run_oracle(node, src, dst);
   if (status.code() == StatusCode::kInvalidArgument) return false;
@@ -44,11 +60,11 @@ Result<bool> fold_node(Graph& graph, const Node& node, std::uint64_t& left) {
     value.constant = Constant{value.dtype, value.shape, outputs[i]->bytes(), outputs[i]};
     value.producer = kNoNode;
   }
-  left -= bytes;
+  left.bytes -= bytes;
   return true;
 }
 
-Status fold_one(Graph& graph, std::uint64_t& left) {
+Status fold_one(Graph& graph, Left& left) {
   const auto is_constant = [&](ValueId id) { return graph.value(id).constant.has_value(); };
   std::vector<Node> kept;
   for (Node& node : graph.nodes) {
@@ -69,7 +85,8 @@ Status fold_one(Graph& graph, std::uint64_t& left) {
 
 Status fold_constants(Graph& whole) {
   Status status;
-  std::uint64_t left = std::max(kAlwaysFolded, kMostGrowth * whole.constant_bytes());  // of all graphs together
+  const std::uint64_t bytes = whole.constant_bytes();
+  Left left{std::max(kAlwaysFolded, kMostGrowth * bytes), kMostWork + kMostWorkPerByte * static_cast<double>(bytes)};
   for_each_graph(whole, [&](Graph& graph) {
     if (status.ok()) status = fold_one(graph, left);
     if (status.ok()) move_constants_into_bodies(graph);  // those that were found now

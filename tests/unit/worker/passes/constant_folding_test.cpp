@@ -4,9 +4,13 @@
 
 #include "tests/unit/worker/exec/graph_builder.hpp"
 #include "worker/ops/arithmetic.hpp"
+#include "worker/ops/contraction.hpp"
+#include "worker/ops/convolution.hpp"
 #include "worker/ops/indexing.hpp"
 #include "worker/ops/movement.hpp"
 #include "worker/ops/pooling.hpp"
+#include "worker/ops/products.hpp"
+#include "worker/ops/reduce.hpp"
 #include "worker/passes/infer.hpp"
 
 namespace shoal::worker {
@@ -43,6 +47,35 @@ TEST(ConstantFolding, CountsAllThatItMakes) {
   for (int i = 0; i < 26; ++i) x = b.concat({x, x});
   b.output(x);
   EXPECT_EQ(folded(b.graph(), 16 * kMiB).nodes.size(), 5u) << "21 of them make 16 MiB less 8 bytes";
+}
+
+// 3 * 10^9 products or more, from constants of a few KB to a few MB.
+TEST(ConstantFolding, LeavesNodesThatTakeLong) {
+  GraphBuilder b;
+  b.output(b.node(
+      "Convolution", {b.constant({1, 1, 300, 300}), b.constant({1, 1, 300, 300})},
+      ConvolutionAttributes{.kernel = {300, 300}, .stride = {1, 1}, .dilate = {1, 1}, .pad = {150, 150}, .num_filter = 1}));
+  b.output(b.node("Einsum", {b.constant({4000}), b.constant({1000}), b.constant({1000})},
+                  EinsumAttributes{.inputs = {{Dims{0}}, {Dims{1}}, {Dims{2}}}, .output = {Dims{0}}}));
+  b.output(b.node("MatMul", {b.constant({2048, 2048}), b.constant({2048, 2048})}, MatMulAttributes{}));
+  EXPECT_EQ(folded(b.graph(), 64 * kMiB).nodes.size(), 3u);
+}
+
+// Each of them could read what all elements of its input pair with: 10^9 operations.
+TEST(ConstantFolding, CountsTheWorkOfAllNodes) {
+  GraphBuilder b;
+  for (int i = 0; i < 4; ++i)
+    b.output(b.node("AdaptiveAvgPooling", {b.constant({1, 1, 1, 30'000})}, AdaptivePoolingAttributes{1, 1}));
+  EXPECT_EQ(folded(b.graph(), kMiB).nodes.size(), 2u);
+}
+
+// Exporters write several operators for each weight.
+TEST(ConstantFolding, FoldsWhatTakesAFewOperationsForEachElement) {
+  GraphBuilder b;
+  const ValueId x = b.node("Transpose", {b.scalar(BinaryKind::kMul, b.constant({4096, 2048}), 2)}, TransposeAttributes{});
+  b.output(b.node("Reduce", {x}, ReduceAttributes{.kind = ReduceKind::kSum, .axes = {1}}));
+  b.output(b.node("MatMul", {b.constant({1024, 16}), b.constant({16, 1024})}, MatMulAttributes{}));
+  EXPECT_TRUE(folded(b.graph(), 8 * kMiB).nodes.empty());
 }
 
 // It may be in a branch that is never taken.
