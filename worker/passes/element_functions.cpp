@@ -14,6 +14,9 @@ namespace {
 using Kind = ElementFunction::Kind;
 
 ElementFunction linear(double alpha, double beta) { return {Kind::kLinear, static_cast<float>(alpha), static_cast<float>(beta)}; }
+/// x * alpha. It adds -0, which changes no number, because 0 would lose the sign of a zero.
+ElementFunction product(double alpha) { return linear(alpha, -0.0); }
+bool adds_nothing(const ElementFunction& linear) { return linear.beta == 0 && std::signbit(linear.beta); }
 
 Functions activation(const ActivationAttributes& attributes) {
   switch (attributes.kind) {
@@ -60,10 +63,10 @@ Functions scalar(const ScalarAttributes& attributes) {
     case BinaryKind::kSub:
       return {attributes.reversed ? linear(-1, s) : linear(1, -s)};
     case BinaryKind::kMul:
-      return {linear(s, 0)};
+      return {product(s)};
     case BinaryKind::kDiv:
       if (attributes.reversed) return {};
-      return {is_power_of_two(s) ? linear(1.0 / s, 0) : ElementFunction{Kind::kDivision, s}};
+      return {is_power_of_two(s) ? product(1.0 / s) : ElementFunction{Kind::kDivision, s}};
     case BinaryKind::kPower:
       return !attributes.reversed && s == 2 ? Functions{{Kind::kSquare}} : Functions{};
     default:
@@ -76,7 +79,7 @@ Functions unary(const UnaryAttributes& attributes) {
     case UnaryKind::kAbs:
       return {{Kind::kAbs}};
     case UnaryKind::kNegative:
-      return {linear(-1, 0)};
+      return {product(-1)};
     case UnaryKind::kSquare:
       return {{Kind::kSquare}};
     case UnaryKind::kSqrt:
@@ -109,7 +112,7 @@ std::optional<ElementFunction> compose(const ElementFunction& inner, const Eleme
   if (!is(inner, Kind::kLinear) || !is(outer, Kind::kLinear)) return std::nullopt;
   const double moved = static_cast<double>(outer.alpha) * inner.beta, beta = outer.beta;
   if (cancels(moved, beta)) return std::nullopt;
-  const ElementFunction both = linear(static_cast<double>(outer.alpha) * inner.alpha, moved + beta);
+  const ElementFunction both = linear(static_cast<double>(outer.alpha) * inner.alpha, adds_nothing(inner) ? beta : moved + beta);
   if (!std::isnormal(both.alpha) || !std::isfinite(both.beta)) return std::nullopt;
   return both;
 }
@@ -117,7 +120,7 @@ std::optional<ElementFunction> compose(const ElementFunction& inner, const Eleme
 }  // namespace
 
 ElementFunction as_product(const ElementFunction& function) {
-  return is_division(function) && std::isnormal(1 / function.alpha) ? linear(1.0 / function.alpha, 0) : function;
+  return is_division(function) && std::isnormal(1 / function.alpha) ? product(1.0 / function.alpha) : function;
 }
 
 void append(Functions& row, const ElementFunction& given) {
@@ -126,7 +129,7 @@ void append(Functions& row, const ElementFunction& given) {
   if (size >= 1) {
     if (const auto both = compose(row[size - 1], next)) {
       row.pop_back();
-      if (both->alpha != 1 || both->beta != 0) row.push_back(*both);
+      if (both->alpha != 1 || !adds_nothing(*both)) row.push_back(*both);
       return;
     }
   }

@@ -10,7 +10,7 @@ namespace shoal::worker {
 /// A function of one float32 number x.
 struct ElementFunction {
   enum class Kind : unsigned char {
-    kLinear,     ///< alpha * x + beta
+    kLinear,     ///< alpha * x + beta; beta is -0 where nothing is added, so that zeros keep their sign
     kDivision,   ///< x / alpha, exactly
     kClip,       ///< the nearest number to x in [alpha, beta]
     kRelu,       ///< x if x > 0, else alpha * x

@@ -21,7 +21,7 @@ bool near(float a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(b); }
 /// x * gate(x) as one function: swish or hard swish.
 Functions gated(const Functions& gate) {
   if (gate.empty() || gate.size() > 2) return {};
-  const ElementFunction first = gate.size() == 2 ? gate[0] : ElementFunction{Kind::kLinear, 1, 0};
+  const ElementFunction first = gate.size() == 2 ? gate[0] : ElementFunction{Kind::kLinear, 1, -0.0F};
   const ElementFunction& last = gate.back();
   if (first.kind != Kind::kLinear) return {};
   if (last.kind == Kind::kLogistic && first.beta == 0) return {{Kind::kSwish, first.alpha}};
@@ -30,7 +30,7 @@ Functions gated(const Functions& gate) {
                        near(first.beta * 2, last.beta);
   if (!is_hard) return {};
   Functions row{{Kind::kHardSwish}};
-  if (!near(last.beta, 1)) row.push_back({Kind::kLinear, last.beta, 0});
+  if (!near(last.beta, 1)) row.push_back({Kind::kLinear, last.beta, -0.0F});
   return row;
 }
 

@@ -251,6 +251,30 @@ TEST(Fusing, DividesExactly) {
   }
 }
 
+// 1 / -0 is -inf.
+TEST(Fusing, KeepsTheSignOfZero) {
+  for (const bool behind_convolution : {false, true}) {
+    GraphBuilder b;
+    const ValueId data = b.input("data"), x = b.activation(behind_convolution ? through_convolution(b, data) : data);
+    const auto reciprocal = [&](ValueId of) { return b.scalar(BinaryKind::kDiv, of, 1, /*reversed=*/true); };
+    b.output(reciprocal(b.node("Unary", {x}, UnaryAttributes{UnaryKind::kNegative})));
+    b.output(reciprocal(b.scalar(BinaryKind::kMul, b.scalar(BinaryKind::kMul, x, 3), -2)));
+    b.output(reciprocal(b.scalar(BinaryKind::kDiv, x, -4)));
+    b.output(reciprocal(b.scalar(BinaryKind::kAdd, b.scalar(BinaryKind::kMul, x, -2), 0)));
+    Tensor input = testing::noise({1, 32, 3, 3});
+    for (const char* const device : {"cpu", "cpu-reference"}) {
+      for (const bool fuse : {true, false}) {
+        const auto got = testing::answer(b.graph(), {input}, device, 1, fuse);
+        for (std::size_t i = 0; i < input.values<float>().size(); ++i) {
+          if (input.values<float>()[i] > 0) continue;
+          for (std::size_t k = 0; k < 4; ++k)
+            EXPECT_EQ(got[k].values<float>()[i], k < 3 ? -kInfinity : kInfinity) << device << ", output " << k;
+        }
+      }
+    }
+  }
+}
+
 TEST(FusedClamps, KeepNanBehindAnOperationOfTwoTensors) {
   GraphBuilder b;
   const ValueId x = b.input("data");

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -153,6 +154,26 @@ TEST(ElementFunctions, LinearOnesBecomeOne) {
   EXPECT_EQ(row[0].beta, 8);
   append(row, {Kind::kLinear, 1.0F / 6, -8.0F / 6 + 1});
   ASSERT_EQ(row.size(), 1u);
+}
+
+// x * -1 is -0 for x = 0, and x * -1 + 0 is 0.
+TEST(ElementFunctions, AProductAddsNothing) {
+  const auto addend_of = [](const Functions& row) { return row.at(0).beta; };
+  const auto is_minus_zero = [](float x) { return x == 0 && std::signbit(x); };
+  Node negative{.op = &ops::kUnary, .attributes = UnaryAttributes{UnaryKind::kNegative}};
+  EXPECT_TRUE(is_minus_zero(addend_of(functions_of(negative))));
+  for (const BinaryKind kind : {BinaryKind::kMul, BinaryKind::kDiv}) {
+    const Node node{.op = &ops::kScalar, .attributes = ScalarAttributes{kind, -2}};
+    EXPECT_TRUE(is_minus_zero(addend_of(functions_of(node))));
+  }
+  Functions row = functions_of(negative);
+  append(row, {Kind::kLinear, -2, -0.0F});
+  EXPECT_TRUE(is_minus_zero(addend_of(row)));
+  append(row, {Kind::kLinear, 1, 0});
+  EXPECT_FALSE(std::signbit(addend_of(row))) << "x + 0 is 0 for x = -0";
+  append(row, {Kind::kLinear, 0.5, -0.0F});
+  ASSERT_EQ(row.size(), 1u) << "x + 0";
+  EXPECT_FALSE(std::signbit(addend_of(row)));
 }
 
 TEST(ElementFunctions, ARoundingStays) {
