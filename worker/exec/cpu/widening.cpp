@@ -1,14 +1,23 @@
 #include "worker/exec/cpu/widening.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "worker/exec/graph_plan.hpp"
 #include "worker/graph/convert.hpp"
+#include "worker/graph/floats.hpp"
 #include "worker/graph/operators.hpp"
+#include "worker/ops/arithmetic.hpp"
 #include "worker/ops/cast.hpp"
+#include "worker/ops/pooling.hpp"
 
 namespace shoal::worker::cpu {
 namespace {
+
+bool takes_maxima(const Node& node) {
+  const auto* const pooling = node.attributes.get_if<PoolingAttributes>();
+  return pooling != nullptr && pooling->kind == PoolingKind::kMax;
+}
 
 class Widening {
  public:
@@ -26,7 +35,14 @@ class Widening {
     for (ValueId& id : node.outputs) {
       if (!is_half(id)) continue;
       const ValueId wide = add_wide(id, std::nullopt);
-      if (is_read_[static_cast<std::size_t>(id)]) behind.push_back(cast(wide, id));
+      if (is_read_[static_cast<std::size_t>(id)]) {
+        ValueId result = wide;
+        if (takes_maxima(node)) {
+          result = add_wide(id, std::nullopt);
+          behind.push_back(raise_to_lowest(wide, result, graph_.value(id).dtype));
+        }
+        behind.push_back(cast(result, id));
+      }
       id = wide;
     }
     add(node);
@@ -42,6 +58,16 @@ class Widening {
     return {.op = &ops::kCast,
             .name = graph_.value(to).name,
             .attributes = CastAttributes{graph_.value(to).dtype},
+            .inputs = {from},
+            .outputs = {to}};
+  }
+
+  /// The maximum of a window without a number is the lowest number of the type. That of float32 would become -inf.
+  Node raise_to_lowest(ValueId from, ValueId to, DType half) const {
+    const double lowest = half == DType::kFloat16 ? -FloatLimits<Half>::kHighest : -FloatLimits<BFloat16>::kHighest;
+    return {.op = &ops::kClip,
+            .name = graph_.value(to).name,
+            .attributes = ClipAttributes{lowest, std::numeric_limits<double>::infinity()},
             .inputs = {from},
             .outputs = {to}};
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "tests/unit/worker/exec/graph_builder.hpp"
@@ -77,6 +78,38 @@ TEST(HalfTypes, RunWholeNetworksWithoutOracleKernels) {
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     const std::vector<TensorSpec> inputs = {{"data", dtype, {2, 3, 12, 12}}};
     EXPECT_FALSE(runs_oracle_kernel(compare_devices(residual_classifier(), inputs, rounding_of(dtype)))) << dtype_name(dtype);
+  }
+}
+
+// Such a window gives the lowest number of the type, which is not that of float32.
+TEST(HalfTypes, PoolWindowsWithoutANumber) {
+  GraphBuilder b;
+  const ValueId x = b.input("data");
+  b.output(b.pool(x, {.kind = PoolingKind::kMax, .kernel = {2, 2}, .stride = {2, 2}, .pad = {0, 0}}));
+  b.output(b.pool(x, {.kind = PoolingKind::kMax, .kernel = {2, 2}, .stride = {1, 1}, .pad = {2, 2}}));
+  constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNan = std::numeric_limits<double>::quiet_NaN();
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    const double lowest = dtype == DType::kFloat16 ? -65504 : -0x1.fep127;
+    const std::vector<TensorSpec> specs{{"data", dtype, {1, 16, 4, 4}}};
+    const Tensor input =
+        testing::tensor_of_numbers(specs[0], [](std::int64_t i) {  // a window of NaN, of -inf, of +inf, of numbers
+          const std::int64_t row = i / 4 % 4, column = i % 4;
+          if (row >= 2) return column >= 2 ? kInfinity : -3.0;
+          return column >= 2 ? -kInfinity : kNan;
+        });
+    std::vector<TypedAnswer> answers;
+    for (const char* const device : {"cpu", "cpu-reference"}) {
+      const auto model = load(b.graph(), specs, device);
+      model->enter_thread();
+      Context context;
+      answers.push_back(testing::run_typed(*model->program(specs).value(), context, {input}));
+      const auto& first = answers.back().outputs[0];
+      EXPECT_EQ(std::vector<double>(first.begin(), first.begin() + 4), (std::vector<double>{lowest, lowest, -3, kInfinity}))
+          << device;
+      EXPECT_EQ(answers.back().outputs[1][0], lowest) << device << ": a window of padding";
+    }
+    EXPECT_EQ(answers[0].outputs[1], answers[1].outputs[1]);
+    EXPECT_FALSE(runs_oracle_kernel(answers[0]));
   }
 }
 
