@@ -302,6 +302,23 @@ TEST(ExponentialUnits, KeepTheirDigitsNearZero) {
   }
 }
 
+// e^-100 is below the normal numbers, and not 0.
+TEST(Exponentials, HaveALogarithmBelowTheNormalNumbers) {
+  const auto logarithm = [](GraphBuilder& b, ValueId x) { return b.node("Unary", {x}, UnaryAttributes{UnaryKind::kLog}); };
+  for (const Shape& shape : {Shape{4, 64}, Shape{1, 32, 4, 4}}) {
+    GraphBuilder b;
+    const ValueId x = b.input("data");
+    b.output(logarithm(b, b.node("Softmax", {x}, SoftmaxAttributes{.axis = -1})));
+    b.output(logarithm(b, b.node("Softmax", {x}, SoftmaxAttributes{.axis = 1})));
+    b.output(logarithm(b, sigmoid(b, x)));
+    Tensor input = Tensor::create(DType::kFloat32, shape).value();
+    for (std::size_t i = 0; i < input.values<float>().size(); ++i) input.values<float>()[i] = i % 3 == 0 ? 0.0F : -95.0F;
+    const auto got = testing::answer(b.graph(), {input}, "cpu"), want = testing::answer(b.graph(), {input}, "cpu-reference");
+    constexpr double kDigitsOfSmallNumbers = 1e-3;
+    EXPECT_TRUE(testing::alike(got, want, kDigitsOfSmallNumbers));
+  }
+}
+
 // The sum of seven ones is 7, not 7.0000005.
 TEST(Sums, OverWindowsAreWholeIfTheNumbersAre) {
   for (const std::int64_t size : {7, 4}) {

@@ -6,15 +6,22 @@
 
 namespace shoal::worker::cpu {
 
-/// e^x = power * (1 + rest), where power is a whole power of 2 and rest is near 0.
+/// Functions that divide by an exponential compute with 2^24 times its value. Then e^x has a normal number also where e^x itself
+/// is below the normal numbers, as for x = -100, and the quotient rounds once.
+constexpr int kExpScale = 24;
+constexpr float kExpUnit = 1 << kExpScale;
+
+/// e^x * 2^kScale = power * (1 + rest), where power is a whole power of 2 and rest is near 0.
 struct SplitPower {
   float power, rest;
 };
 
 /// For x <= 0 and NaN (Cephes' polynomial); power is 0 below the normal numbers. It has one selection and no call, so that a loop
 /// over it becomes vector instructions.
-inline SplitPower split_power(float x) {
-  constexpr float kLowest = -88, kLog2E = 1.44269504F, kLn2High = 0.693359375F, kLn2Low = -2.12194440e-4F;
+template <int kScale>
+SplitPower split_power(float x) {
+  constexpr float kLog2E = 1.44269504F, kLn2High = 0.693359375F, kLn2Low = -2.12194440e-4F;
+  constexpr float kLowest = -(127 + kScale) * 0.6931472F;
   constexpr float kRounder = 0x1.8p23F;  // adding it rounds to a whole number, which is then in the lowest bits
   const float cut = x < kLowest ? kLowest : x, rounded = cut * kLog2E + kRounder, whole = rounded - kRounder;
   const float r = cut - whole * kLn2High - whole * kLn2Low;
@@ -24,26 +31,33 @@ inline SplitPower split_power(float x) {
   p = p * r + 4.1665795894e-2F;
   p = p * r + 1.6666665459e-1F;
   p = p * r + 5.0000001201e-1F;
-  // 2^whole; 0 at kLowest, where `whole` is -127.
-  return {std::bit_cast<float>((std::bit_cast<std::uint32_t>(rounded) << 23) + 0x3f800000U), p * r * r + r};
+  // 2^(whole + kScale); 0 at kLowest, where `whole` is -127 - kScale.
+  constexpr std::uint32_t kExponentOf0 = (127U + kScale) << 23;
+  return {std::bit_cast<float>((std::bit_cast<std::uint32_t>(rounded) << 23) + kExponentOf0), p * r * r + r};
 }
 
 /// e^x for x <= 0 and NaN, within 2 units in the last place; 0 below the normal numbers.
 inline float exp_of_negative(float x) {
-  const SplitPower split = split_power(x);
+  const SplitPower split = split_power<0>(x);
+  return (split.rest + 1.0F) * split.power;
+}
+
+/// e^x * kExpUnit for x <= 0 and NaN, within 2 units in the last place; 0 where e^x rounds to 0.
+inline float scaled_exp_of_negative(float x) {
+  const SplitPower split = split_power<kExpScale>(x);
   return (split.rest + 1.0F) * split.power;
 }
 
 /// e^x - 1 for x <= 0 and NaN, within 3 units in the last place, also near 0.
 inline float expm1_of_negative(float x) {
-  const SplitPower split = split_power(x);
+  const SplitPower split = split_power<0>(x);
   return split.power * split.rest + (split.power - 1.0F);
 }
 
 /// 1 / (1 + e^-x), within 3 units in the last place.
 inline float vector_sigmoid(float x) {
-  const float power = exp_of_negative(x > 0 ? -x : x);  // NaN passes
-  return (x > 0 ? 1.0F : power) / (1.0F + power);
+  const float power = scaled_exp_of_negative(x > 0 ? -x : x);  // NaN passes
+  return (x > 0 ? kExpUnit : power) / (kExpUnit + power);
 }
 
 /// tanh x, within 4 units in the last place (near 0 by Cephes' polynomial).

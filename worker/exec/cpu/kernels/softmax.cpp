@@ -31,7 +31,8 @@ struct ScaledLogits {
   float after(float x) const { return x / temperature; }
 };
 
-/// A row whose elements are contiguous. NaN is never the maximum, but it is part of the sum.
+/// A row whose elements are contiguous. NaN is never the maximum, but it is part of the sum. The sum and what is divided by it
+/// are kExpUnit times as large as they are called.
 template <bool kIsLog, typename Logits>
 void softmax_row(const Logits& logits, const float* src, float* dst, std::int64_t size) {
   vectorized([=] {
@@ -54,18 +55,18 @@ void softmax_row(const Logits& logits, const float* src, float* dst, std::int64_
     for (std::int64_t i = 0; i < whole; i += kLanes) {
 #pragma omp simd
       for (std::int64_t k = 0; k < kLanes; ++k) {
-        const float logit = logits.after(logits.before(src[i + k]) - highest), power = exp_of_negative(logit);
+        const float logit = logits.after(logits.before(src[i + k]) - highest), power = scaled_exp_of_negative(logit);
         sums[k] += power;
         dst[i + k] = kIsLog ? logit : power;
       }
     }
     for (const float part : sums) sum += part;
     for (std::int64_t i = whole; i < size; ++i) {
-      const float logit = logits.after(logits.before(src[i]) - highest), power = exp_of_negative(logit);
+      const float logit = logits.after(logits.before(src[i]) - highest), power = scaled_exp_of_negative(logit);
       sum += power;
       dst[i] = kIsLog ? logit : power;
     }
-    const float divisor = kIsLog ? std::log(sum) : sum;
+    const float divisor = kIsLog ? std::log(sum / kExpUnit) : sum;
 #pragma omp simd
     for (std::int64_t k = 0; k < size; ++k) dst[k] = kIsLog ? dst[k] - divisor : dst[k] / divisor;
   });
@@ -97,12 +98,12 @@ void softmax_strip(const Logits& logits, const float* src, float* dst, std::int6
       float* const to = work + k * stride;
 #pragma omp simd
       for (std::int64_t i = 0; i < width; ++i) {
-        const float logit = logits.after(to[i] - highest[i]), power = exp_of_negative(logit);
+        const float logit = logits.after(to[i] - highest[i]), power = scaled_exp_of_negative(logit);
         sum[i] += power;
         to[i] = kIsLog ? logit : power;
       }
     }
-    for (std::int64_t i = 0; kIsLog && i < width; ++i) sum[i] = std::log(sum[i]);
+    for (std::int64_t i = 0; kIsLog && i < width; ++i) sum[i] = std::log(sum[i] / kExpUnit);
     for (std::int64_t k = 0; k < size; ++k) {
       const float* const from = work + k * stride;
       float* const to = dst + k * inner;
