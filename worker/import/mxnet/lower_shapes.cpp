@@ -18,8 +18,10 @@ Values expand_dims(MxnetLowering& lowering) {
 }
 
 auto squeeze(bool gives_scalars) {
-  return [=](MxnetLowering& lowering) {
-    return lowering.add(ops::kSqueeze, SqueezeAttributes{lowering.attributes.tuple("axis", Dims{}), gives_scalars});
+  return [=](MxnetLowering& lowering) -> Values {
+    const Dims axes = lowering.attributes.tuple("axis", Dims{});
+    if (axes.empty() && lowering.attributes.has("axis")) return {lowering.inputs[0]};  // "()" lists no axis
+    return lowering.add(ops::kSqueeze, SqueezeAttributes{axes, gives_scalars});
   };
 }
 

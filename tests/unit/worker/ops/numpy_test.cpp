@@ -26,6 +26,16 @@ DType type_of(const std::string& op, const Texts& attributes, const std::vector<
   return results.ok() ? results->front().tensor.dtype() : DType::kInvalid;
 }
 
+/// No axes are listed, so none goes.
+TEST(NumpyNames, SqueezeNoAxis) {
+  const Tensor data = tensor({1, 2, 1}, {3, 4});
+  for (const char* const name : {"squeeze", "_np_squeeze"}) {
+    EXPECT_TRUE(gives(name, {{"axis", "()"}}, {data}, {1, 2, 1}, {3, 4}));
+    EXPECT_TRUE(gives(name, {{"axis", "None"}}, {data}, {2}, {3, 4}));
+    EXPECT_TRUE(gives(name, {}, {data}, {2}, {3, 4}));
+  }
+}
+
 TEST(NumpyNames, AverageNothingToASumOfWeights) {
   EXPECT_TRUE(gives("_npi_average", {{"axis", "(1,)"}, {"returned", "True"}}, {tensor({0, 3}, {}), tensor({3}, {1, 2, 4})},
                     Shape(), {7}, 1));
