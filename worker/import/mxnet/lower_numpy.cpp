@@ -230,7 +230,8 @@ auto numpy_all(ReduceKind kind) {
 auto numpy_variance(bool takes_root) {
   return [=](MxnetLowering& lowering) -> Values {
     const std::int64_t less = lowering.attributes.integer("ddof", 0);
-    const ReduceAttributes mean = numpy_axes(lowering, ReduceKind::kMean);
+    ReduceAttributes mean = numpy_axes(lowering, ReduceKind::kMean);
+    mean.nothing_is_zero = false;  // that is a rule of _npi_mean itself; the variance of nothing is NaN
     const std::optional<DType> wanted = wanted_type(lowering);
     if (wanted && !is_float(*wanted)) lowering.attributes.fail("dtype", "is no float, which is not supported");
     const Values data = cast_to(lowering, lowering.inputs, wanted);

@@ -26,6 +26,16 @@ DType type_of(const std::string& op, const Texts& attributes, const std::vector<
   return results.ok() ? results->front().tensor.dtype() : DType::kInvalid;
 }
 
+/// MXNet has no mean of nothing to subtract.
+TEST(NumpyNames, VarianceOfNothingIsNan) {
+  for (const char* const name : {"_npi_var", "_npi_std"}) {
+    EXPECT_TRUE(gives(name, {{"axis", "(0,)"}}, {tensor({0, 2}, {})}, {2}, {one_node::kNan, one_node::kNan}));
+    EXPECT_TRUE(gives(name, {}, {tensor({0, 2}, {})}, Shape(), {one_node::kNan}));
+    EXPECT_TRUE(gives(name, {{"axis", "(1,)"}}, {tensor({0, 2}, {})}, {0}, {}));
+  }
+  EXPECT_TRUE(gives("_npi_mean", {}, {tensor({0, 2}, {})}, Shape(), {0}));
+}
+
 /// No axes are listed, so none goes.
 TEST(NumpyNames, SqueezeNoAxis) {
   const Tensor data = tensor({1, 2, 1}, {3, 4});
