@@ -49,7 +49,9 @@ Result<Choices> Choices::parse(std::string_view text) {
     } else if (key == "precision") {
       SHOAL_ASSIGN_OR_RETURN(choices.precision, parse_precision(name));
     } else if (key == "bf16_error") {
-      std::from_chars(name.data(), name.data() + name.size(), choices.bf16_error);  // whatever the locale is
+      double error = 0;
+      std::from_chars(name.data(), name.data() + name.size(), error);  // whatever the locale is
+      choices.bf16_error = error;
     } else {
       choices.algorithms.insert_or_assign(std::move(key), std::move(name));
     }

@@ -6,11 +6,6 @@
 
 namespace shoal::worker::cpu {
 
-/// Functions that divide by an exponential compute with 2^24 times its value. Then e^x has a normal number also where e^x itself
-/// is below the normal numbers, as for x = -100, and the quotient rounds once.
-constexpr int kExpScale = 24;
-constexpr float kExpUnit = 1 << kExpScale;
-
 /// e^x * 2^kScale = power * (1 + rest), where power is a whole power of 2 and rest is near 0.
 struct SplitPower {
   float power, rest;
@@ -36,17 +31,16 @@ SplitPower split_power(float x) {
   return {std::bit_cast<float>((std::bit_cast<std::uint32_t>(rounded) << 23) + kExponentOf0), p * r * r + r};
 }
 
-/// e^x for x <= 0 and NaN, within 2 units in the last place; 0 below the normal numbers.
-inline float exp_of_negative(float x) {
-  const SplitPower split = split_power<0>(x);
+/// e^x * 2^kScale for x <= 0 and NaN, within 2 units in the last place; 0 below the normal numbers. It is for functions that
+/// divide by such a number: where e^x itself is below the normal numbers, the quotient is rounded once.
+template <int kScale>
+float scaled_exp_of_negative(float x) {
+  const SplitPower split = split_power<kScale>(x);
   return (split.rest + 1.0F) * split.power;
 }
 
-/// e^x * kExpUnit for x <= 0 and NaN, within 2 units in the last place; 0 where e^x rounds to 0.
-inline float scaled_exp_of_negative(float x) {
-  const SplitPower split = split_power<kExpScale>(x);
-  return (split.rest + 1.0F) * split.power;
-}
+/// e^x for x <= 0 and NaN, within 2 units in the last place; 0 below the normal numbers.
+inline float exp_of_negative(float x) { return scaled_exp_of_negative<0>(x); }
 
 /// e^x - 1 for x <= 0 and NaN, within 3 units in the last place, also near 0.
 inline float expm1_of_negative(float x) {
@@ -54,10 +48,12 @@ inline float expm1_of_negative(float x) {
   return split.power * split.rest + (split.power - 1.0F);
 }
 
-/// 1 / (1 + e^-x), within 3 units in the last place.
+/// 1 / (1 + e^-x), within 3 units in the last place; 0 from about -89 on, where e^-x is infinite in float32.
 inline float vector_sigmoid(float x) {
-  const float power = scaled_exp_of_negative(x > 0 ? -x : x);  // NaN passes
-  return (x > 0 ? kExpUnit : power) / (kExpUnit + power);
+  constexpr int kScale = 2;
+  constexpr float kOne = 1 << kScale;
+  const float power = scaled_exp_of_negative<kScale>(x > 0 ? -x : x);  // NaN passes
+  return (x > 0 ? kOne : power) / (kOne + power);
 }
 
 /// tanh x, within 4 units in the last place (near 0 by Cephes' polynomial).

@@ -18,6 +18,8 @@ namespace {
 constexpr std::int64_t kLanes = 16;      // partial results of a row, whatever the processor: their number decides about the sum
 constexpr std::int64_t kWidest = 256;    // neighboring positions that are processed together
 constexpr std::int64_t kRoom = 1 << 14;  // elements of such a strip that are kept in a local buffer
+constexpr int kExpScale = 24;            // so that e^x is a normal number down to where it rounds to 0
+constexpr float kExpUnit = 1 << kExpScale;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 /// What becomes of the data before and after the maximum is taken away.
@@ -55,14 +57,14 @@ void softmax_row(const Logits& logits, const float* src, float* dst, std::int64_
     for (std::int64_t i = 0; i < whole; i += kLanes) {
 #pragma omp simd
       for (std::int64_t k = 0; k < kLanes; ++k) {
-        const float logit = logits.after(logits.before(src[i + k]) - highest), power = scaled_exp_of_negative(logit);
+        const float logit = logits.after(logits.before(src[i + k]) - highest), power = scaled_exp_of_negative<kExpScale>(logit);
         sums[k] += power;
         dst[i + k] = kIsLog ? logit : power;
       }
     }
     for (const float part : sums) sum += part;
     for (std::int64_t i = whole; i < size; ++i) {
-      const float logit = logits.after(logits.before(src[i]) - highest), power = scaled_exp_of_negative(logit);
+      const float logit = logits.after(logits.before(src[i]) - highest), power = scaled_exp_of_negative<kExpScale>(logit);
       sum += power;
       dst[i] = kIsLog ? logit : power;
     }
@@ -98,7 +100,7 @@ void softmax_strip(const Logits& logits, const float* src, float* dst, std::int6
       float* const to = work + k * stride;
 #pragma omp simd
       for (std::int64_t i = 0; i < width; ++i) {
-        const float logit = logits.after(to[i] - highest[i]), power = scaled_exp_of_negative(logit);
+        const float logit = logits.after(to[i] - highest[i]), power = scaled_exp_of_negative<kExpScale>(logit);
         sum[i] += power;
         to[i] = kIsLog ? logit : power;
       }
