@@ -19,6 +19,7 @@ namespace shoal {
 namespace {
 
 struct Probe {
+  explicit Probe(std::atomic<bool>& gate) : may_end(gate) {}
   std::atomic<bool>& may_end;
   pthread_t thread{};
   std::atomic<pid_t> id{0};
@@ -62,8 +63,8 @@ Status check_spare_threads(std::size_t count) {
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   for (const Probe& probe : probes) wait_until_gone(probe.id.load(std::memory_order_relaxed), limit);
   if (error == 0) return {};
-  return unavailable("start {} threads: after {}: {}: raise the limit of processes and threads (ulimit -u, pids.max)", count,
-                     probes.size(), std::strerror(error));
+  return unavailable("start {} threads: after {}: {}: raise the limits of threads and memory (ulimit -u, pids.max, ulimit -v)",
+                     count, probes.size(), std::strerror(error));
 }
 
 }  // namespace shoal
