@@ -67,8 +67,9 @@ class World final : public supervisor::PlaneObserver, public supervisor::FleetOb
     supervisor::VersionId version = 0;  // that it reached; 0 = it may be refused
     int begun = 0;                      // runs that ended with their worker: it was accused, only others were, or nobody
     int accused = 0, beside = 0, unexplained = 0;
-    std::optional<StatusCode> said;                 // by its lane
-    std::optional<StatusCode> due;                  // what the supervisor must answer now, because of a death
+    bool is_hashed = false;          // when it runs alone: it was accused, and not only of having taken too much memory
+    std::optional<StatusCode> said;  // by its lane
+    std::optional<StatusCode> due;   // what the supervisor must answer now, because of a death
     std::uint64_t own_before = 0, others_sent = 0;  // its client's before it; others' that were sent to lanes while it waited
     bool is_sent = false;
   };

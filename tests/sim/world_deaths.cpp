@@ -225,7 +225,9 @@ void World::blame(SimWorker& worker, const std::vector<Leased>& begun, const std
     asked->accused += is_accused;
     asked->beside += !is_accused && !accused.empty();
     asked->unexplained += accused.empty();
-    if (ran_alone && !crash.out_of_memory && one.state == Held::State::kRuns) {
+    const bool was_hashed = asked->is_hashed;
+    asked->is_hashed |= (is_accused && !crash.out_of_memory) || asked->beside >= Ledger::kMaxDeathsBesideOthers;
+    if (ran_alone && was_hashed && !crash.out_of_memory && one.state == Held::State::kRuns) {
       const ModelVersion* version = nullptr;
       if (Serving* serving = serving_of(*processes_.all.at(worker.unit), &version))
         serving->quarantined[SimWorker::hash_of(asked->content)] = clock_.now_ns() + version->served().config.quarantine_ms * kMs;

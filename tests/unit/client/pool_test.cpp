@@ -322,7 +322,7 @@ TEST_F(PoolTest, ADirectoryWhosePathIsTooLongIsRefused) {
 TEST(Pool, IsAnErrorIfItsThreadsCannotBeStarted) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become a user who has no other threads";
   const int code = test::exit_code_of([] {
-    constexpr uid_t kNobodyElse = 64'124;
+    constexpr uid_t kNobodyElse = 64'125;
     const rlimit two{2, 2};
     if (::setrlimit(RLIMIT_NPROC, &two) != 0 || ::setresuid(kNobodyElse, kNobodyElse, kNobodyElse) != 0) return 2;
     const Status status = Pool::connect({.directory = "/nowhere"}).status();

@@ -11,13 +11,14 @@
 namespace shoal {
 namespace {
 
-constexpr uid_t kNobodyElse = 64'123;  // has no other process, so the limit is ours alone
+// A user who has no other process, so the limit is ours alone. The other tests run at the same time.
+uid_t nobody_else() { return static_cast<uid_t>(61'000 + ::getpid() % 3'000); }
 
 /// Runs `check` in a child that may have `most` threads, the first one included.
 bool holds_with_threads(rlim_t most, const std::function<bool()>& check) {
-  return test::exit_code_of([&] {
+  return test::exit_code_of([&, user = nobody_else()] {
            const rlimit both{most, most};
-           if (::setrlimit(RLIMIT_NPROC, &both) != 0 || ::setresuid(kNobodyElse, kNobodyElse, kNobodyElse) != 0) return 2;
+           if (::setrlimit(RLIMIT_NPROC, &both) != 0 || ::setresuid(user, user, user) != 0) return 2;
            return check() ? 0 : 1;
          }) == 0;
 }

@@ -367,6 +367,7 @@ TEST_F(LedgerBatchDeathTest, OnlyThoseThatRanAreSuspects) {
 TEST_F(LedgerBatchDeathTest, AFaultAtTheMemoryLimitMakesNobodyPoison) {
   ready(7);
   const RequestId request = join(1);
+  words();
   LaneEvidence evidence = crashed(request);
   evidence.out_of_memory = true;
   evidence.what = "no 12 MiB of memory_mb = 64";
