@@ -58,7 +58,7 @@ bool RequestRunner::answer_joined(std::span<const Frames> messages, const Send& 
     for (Job& job : jobs) job.let_go();
     return false;
   }
-  if (!leaves_room_to_receive()) release_run_memory();  // as answer() does
+  if (!environment_.memory.leaves_room_to_receive(held_bytes_())) release_run_memory();  // as answer() does
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     record(wire::FlightKind::kEnded, jobs[i], static_cast<std::uint64_t>(jobs[i].status.code()));
     send(finish(jobs[i], jobs.subspan(i + 1)));

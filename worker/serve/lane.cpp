@@ -60,7 +60,10 @@ Status Lane::start() {
     return unavailable("start the thread of lane {}: {}", number_, error.what());
   }
   // Nothing can fail without a device, so nobody waits for the thread.
-  return environment_.served.model.has_devices() ? started.get() : Status();
+  if (!environment_.served.model.has_devices()) return {};
+  Status activated = started.get();
+  // The supervisor takes kUnavailable for a lack of threads, which others may end. A device that is gone may never come back.
+  return activated.code() == StatusCode::kUnavailable ? Status(StatusCode::kInternal, activated.message()) : activated;
 }
 
 void Lane::probe(std::uint64_t number) {

@@ -25,7 +25,8 @@ class Lane {
  public:
   Lane(const LaneEnvironment& environment, std::uint16_t number, wire::Dealer socket, wire::LaneLine& line);
   /// Returns when the lane's thread has made the model's devices ready.
-  ///   Errors  kUnavailable (no more threads may be started); those of Model::activate(); the lane ends then
+  ///   Errors  kUnavailable (no more threads may be started); those of Model::activate(), with kInternal for
+  ///            kUnavailable; the lane ends then
   Status start();
   void join() { thread_.join(); }
   /// Makes the lane answer the model's golden case, like any other request, and report to the supervisor.

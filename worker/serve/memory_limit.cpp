@@ -15,17 +15,16 @@
 namespace shoal::worker {
 namespace {
 
+constexpr const char* kStatm = "/proc/self/statm";
+
 // What RLIMIT_DATA counts: writable private memory, touched or not.
-Result<std::uint64_t> data_bytes() {
-  const char* path = "/proc/self/statm";
-  const UniqueFd fd(::open(path, O_RDONLY | O_CLOEXEC));
-  if (!fd) return status_from_errno("open", path, errno);
+Result<std::uint64_t> data_bytes(const UniqueFd& statm) {
   char text[256];  // nothing on the heap: it may be used up
-  const ssize_t size = ::read(fd.get(), text, sizeof text - 1);
-  if (size < 0) return status_from_errno("read", path, errno);
+  const ssize_t size = ::pread(statm.get(), text, sizeof text - 1, 0);
+  if (size < 0) return status_from_errno("read", kStatm, errno);
   text[size] = '\0';
   unsigned long long pages = 0;  // the sixth number
-  if (std::sscanf(text, "%*u %*u %*u %*u %*u %llu", &pages) != 1) return internal_error("{} has no six numbers", path);
+  if (std::sscanf(text, "%*u %*u %*u %*u %*u %llu", &pages) != 1) return internal_error("{} has no six numbers", kStatm);
   return static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
@@ -43,12 +42,14 @@ std::uint64_t stack_bytes() {
 
 Result<MemoryLimit> MemoryLimit::set(int memory_mb, std::size_t threads_to_come) {
   if (memory_mb == 0) return MemoryLimit();
-  SHOAL_ASSIGN_OR_RETURN(std::uint64_t base_bytes, data_bytes());
-  base_bytes += threads_to_come * stack_bytes();
-  const rlim_t limit = base_bytes + (static_cast<std::uint64_t>(memory_mb) << 20);
+  MemoryLimit made(memory_mb, UniqueFd(::open(kStatm, O_RDONLY | O_CLOEXEC)));
+  if (!made.statm_) return status_from_errno("open", kStatm, errno);
+  SHOAL_ASSIGN_OR_RETURN(made.base_bytes_, data_bytes(made.statm_));
+  made.base_bytes_ += threads_to_come * stack_bytes();
+  const rlim_t limit = made.base_bytes_ + (static_cast<std::uint64_t>(memory_mb) << 20);
   const rlimit both{limit, limit};
   if (::setrlimit(RLIMIT_DATA, &both) != 0) return status_from_errno("set", "RLIMIT_DATA", errno);
-  return MemoryLimit(memory_mb, base_bytes);
+  return made;
 }
 
 Status MemoryLimit::exceeded(std::string_view what) const noexcept try {
@@ -62,7 +63,7 @@ Status MemoryLimit::exceeded(std::string_view what) const noexcept try {
 }
 
 bool MemoryLimit::uses_more_than(std::uint64_t bytes) const {
-  const auto now_bytes = data_bytes();
+  const auto now_bytes = data_bytes(statm_);
   return now_bytes.ok() && *now_bytes > base_bytes_ + bytes;
 }
 

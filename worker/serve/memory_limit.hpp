@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
+#include "shm/base/unique_fd.hpp"
 #include "shoal/result.hpp"
 
 namespace shoal::worker {
@@ -31,11 +33,12 @@ class MemoryLimit {
   bool leaves_room_to_receive(std::uint64_t message_bytes = 0) const;
 
  private:
-  MemoryLimit(int memory_mb, std::uint64_t base_bytes) : memory_mb_(memory_mb), base_bytes_(base_bytes) {}
+  MemoryLimit(int memory_mb, UniqueFd statm) : memory_mb_(memory_mb), statm_(std::move(statm)) {}
   bool uses_more_than(std::uint64_t bytes) const;
   std::uint64_t bytes() const { return static_cast<std::uint64_t>(memory_mb_) << 20; }
 
   int memory_mb_ = 0;
+  UniqueFd statm_;                ///< /proc/self/statm: a look after each run is one system call
   std::uint64_t base_bytes_ = 0;  ///< used before the limit was set
 };
 

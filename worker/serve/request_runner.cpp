@@ -58,7 +58,7 @@ Frames RequestRunner::answer(Frames message, std::shared_ptr<const PendingProgra
     return job_.finish_notice();
   }
   record(FlightKind::kEnded, job_, static_cast<std::uint64_t>(job_.status.code()));
-  if (!leaves_room_to_receive()) release_run_memory();
+  if (!environment_.memory.leaves_room_to_receive(held_bytes_())) release_run_memory();
   const Frames reply = finish(job_);  // the line names the request until there is memory for its answer
   clear_line(line_);
   return reply;
@@ -257,25 +257,14 @@ void RequestRunner::release_memory() {
   ::malloc_trim(0);
 }
 
-// What no answer needs that is not sent yet.
+// What no answer needs that is not sent yet. The supervisor may send the next message as soon as it has an answer.
 void RequestRunner::release_run_memory() {
   context_.release_memory();
   joined_src_bytes_.clear();
 }
 
-// The supervisor may send the next message as soon as it has an answer. The look reads a file, so there is none while the same
-// programs run: they take the same memory.
-bool RequestRunner::leaves_room_to_receive() {
-  if (!environment_.memory.is_limited()) return true;
-  const std::pair<const Program*, const Program*> last{program_.get(), joined_program_};
-  if (left_room_ == last) return true;
-  const bool leaves_room = environment_.memory.leaves_room_to_receive(held_bytes_());
-  left_room_ = leaves_room ? std::optional(last) : std::nullopt;
-  return leaves_room;
-}
-
 void RequestRunner::leave_room_to_receive() {
-  if (leaves_room_to_receive()) return;
+  if (environment_.memory.leaves_room_to_receive()) return;
   release_run_memory();
   spare_outputs_.clear();
   joined_dst_bytes_.clear();

@@ -4,9 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "shm/wire/status_page.hpp"
@@ -116,7 +114,6 @@ class RequestRunner final : private StopCondition, private OutputSink {
   Frames finish(Job& job, std::span<Job> others = {});
   Status run(Frames message);
   Status refuse_quarantined(Job& job);
-  bool leaves_room_to_receive();
   Status choose_program();
   void note_arena(const Program& program);
   Status give_spare_memory();
@@ -152,7 +149,6 @@ class RequestRunner final : private StopCondition, private OutputSink {
   std::vector<JoinedProgram> joined_programs_;  ///< the last one of each size
   std::vector<JoinedOrder> joined_orders_;      ///< oldest first
   const Program* joined_program_ = nullptr;     ///< of the current batch
-  std::optional<std::pair<const Program*, const Program*>> left_room_;  ///< these two, when a look showed that there is room
   std::vector<AlignedBytes> joined_src_bytes_, joined_dst_bytes_;
   std::vector<TensorView> joined_src_, joined_dst_;
   std::vector<TensorSpec> member_outputs_;

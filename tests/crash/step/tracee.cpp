@@ -133,8 +133,8 @@ bool has_argument(pid_t pid, const std::string& argument) {
 }  // namespace
 
 BirthTrap::BirthTrap(pid_t parent) : parents_{parent} {
-  EXPECT_EQ(::ptrace(PTRACE_SEIZE, parent, 0, PTRACE_O_TRACEFORK | PTRACE_O_TRACECLONE | PTRACE_O_TRACEEXEC), 0)
-      << "cannot trace " << parent << ": " << std::strerror(errno);
+  constexpr long kBirths = PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACECLONE | PTRACE_O_TRACEEXEC;
+  EXPECT_EQ(::ptrace(PTRACE_SEIZE, parent, 0, kBirths), 0) << "cannot trace " << parent << ": " << std::strerror(errno);
 }
 
 BirthTrap::~BirthTrap() {
@@ -158,9 +158,10 @@ pid_t BirthTrap::next_child() {
       }
       const int event = status >> 16;
       unsigned long born = 0;
-      if (event == PTRACE_EVENT_FORK || event == PTRACE_EVENT_CLONE) ::ptrace(PTRACE_GETEVENTMSG, parent, 0, &born);
+      const bool is_child = event == PTRACE_EVENT_FORK || event == PTRACE_EVENT_VFORK;
+      if (is_child || event == PTRACE_EVENT_CLONE) ::ptrace(PTRACE_GETEVENTMSG, parent, 0, &born);
       ::ptrace(PTRACE_CONT, parent, 0, event == 0 ? WSTOPSIG(status) : 0);
-      if (event == PTRACE_EVENT_FORK) return static_cast<pid_t>(born);
+      if (is_child) return static_cast<pid_t>(born);
       if (event == PTRACE_EVENT_CLONE) parents_.push_back(static_cast<pid_t>(born));
     }
     std::this_thread::sleep_for(100us);
