@@ -320,6 +320,9 @@ TEST_F(PoolTest, ADirectoryWhosePathIsTooLongIsRefused) {
 
 // libzmq aborts the program then.
 TEST(Pool, IsAnErrorIfItsThreadsCannotBeStarted) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer has a thread of its own";
+#endif
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become a user who has no other threads";
   const int code = test::exit_code_of([] {
     constexpr uid_t kNobodyElse = 64'125;
