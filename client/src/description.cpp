@@ -78,9 +78,10 @@ Result<std::string> change_json(const ChangeRequest& change) {
   std::string path(change.path);
   if (!path.empty() && path.front() != '/' && !path.starts_with("builtin:")) {
     std::error_code error;
-    const std::filesystem::path here = std::filesystem::current_path(error);
-    if (error) return status_from_errno(format("find the model at '{}': read", path), "the current directory", error.value());
-    path = (here / path).string();
+    path = std::filesystem::absolute(path, error).string();
+    if (error) {
+      return status_from_errno(format("find the model at '{}': read", change.path), "the current directory", error.value());
+    }
   }
   if (!path.empty()) object["text"] = path;
   if (change.workers != 0) object["workers"] = change.workers;

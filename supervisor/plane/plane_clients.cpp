@@ -12,6 +12,9 @@ namespace shoal::supervisor {
 
 namespace {
 
+// Of those that travel in the message.
+std::uint64_t tensor_bytes(const wire::Parcel& parcel) { return parcel.size_bytes() - parcel.head.size(); }
+
 constexpr int kClientMessagesPerTurn = 32;            // before the other sockets have their turn
 constexpr std::uint32_t kCancelLooksAt = 64;          // a cancel counts as one message more per so many requests that it searches
 constexpr std::uint64_t kLeastUnsent = 64 << 20;      // what a client may leave unread, even if client_message_mb is less
@@ -139,8 +142,8 @@ Result<RequestId> DataPlane::admit_request(const Client& client, const wire::Par
   const RequestShape shape = shape_of(request_);
   // A lane receives the messages of a whole batch before it runs.
   const ModelConfig& config = models_[model]->served.config;
-  const bool leaves_room = parcel.size_bytes() - parcel.head.size() <=
-                           lane_message_bytes(config) / static_cast<std::uint64_t>(std::max(config.max_batch, 1));
+  const bool leaves_room =
+      tensor_bytes(parcel) <= lane_message_bytes(config) / static_cast<std::uint64_t>(std::max(config.max_batch, 1));
   return ledger_.admit({.client = client.id,
                         .flow = header.flow,
                         .seq = header.seq,
@@ -215,11 +218,11 @@ Status DataPlane::check_tensors(Client& client, const wire::Parcel& parcel, cons
         version.served.name);
   }
   // A worker without memory for a frame dies. While it is idle it has memory for two such messages for each lane.
-  if (const std::uint64_t most = lane_message_bytes(version.served.config); parcel.size_bytes() - parcel.head.size() > most) {
+  if (const std::uint64_t most = lane_message_bytes(version.served.config); tensor_bytes(parcel) > most) {
     return invalid_argument(
         "model '{}': the message of this request brings tensors of {} bytes, and may bring {} (an eighth of memory_mb for all "
         "contexts together): raise memory_mb, or send the tensors in an arena, where they do not count",
-        version.served.name, parcel.size_bytes() - parcel.head.size(), most);
+        version.served.name, tensor_bytes(parcel), most);
   }
   const auto lies_in_arena = [](const wire::WireTensor& input) {
     return input.location != static_cast<std::uint8_t>(wire::Location::kFrame);

@@ -316,7 +316,7 @@ Status DataPlane::send_to_lane(const Action& action) {
   header.batch_size = action.batch_size;
   header.batch_index = action.batch_index;
   header.quarantine = action.quarantine;
-  header.lane_flags = action.hash_inputs && !action.saves_memory ? wire::kHashInputs : 0;
+  header.lane_flags = action.hash_inputs ? wire::kHashInputs : 0;
   std::memcpy(request.head.data(), &header, sizeof header);
   Status sent = lane_transport_.push(peer_of(action.lane), request.head, request.payload);
   std::uint64_t& died_ns = died_ns_[slot_of(action.request)];

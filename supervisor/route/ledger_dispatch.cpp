@@ -334,8 +334,8 @@ void Ledger::lease_group(ModelRecord& model, std::uint32_t leader, const Seat& s
     send.attempt = entry.attempt;
     send.batch_size = static_cast<std::uint16_t>(group.count);
     send.batch_index = index++;
-    send.hash_inputs = group.isolated;
-    send.saves_memory = !entry.is_hashed;
+    send.alone = group.isolated;
+    send.hash_inputs = group.isolated && entry.is_hashed;
     send.quarantine = model.quarantine.empty() ? std::uint8_t{0} : model.quarantine_number;
   }
 }

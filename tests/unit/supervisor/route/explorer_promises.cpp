@@ -102,9 +102,9 @@ void World::obey_send(const Action& action, const Action* before) {
   const auto place = static_cast<std::uint8_t>(worker - workers_.begin());
   for (std::size_t i = 0; i < kMaxRequests; ++i) {
     if (!leased(i) || requests_[i].worker != place) continue;
-    if (action.hash_inputs || requests_[i].lone) return broken("a suspect is not alone on its worker");
+    if (action.alone || requests_[i].lone) return broken("a suspect is not alone on its worker");
   }
-  if (action.hash_inputs && action.batch_size != 1) return broken("a suspect is in a batch");
+  if (action.alone && action.batch_size != 1) return broken("a suspect is in a batch");
   if (action.batch_index == 0) ++groups_;
   std::uint32_t rows = plan_->requests[number].rows;
   std::uint8_t leader = static_cast<std::uint8_t>(number);
@@ -117,7 +117,7 @@ void World::obey_send(const Action& action, const Action* before) {
   }
   if (action.batch_size > 1 && rows > plan_->limits.max_batch) return broken("a batch has more rows than max_batch");
   request.phase = Phase::kSent;
-  request.lone = action.hash_inputs;
+  request.lone = action.alone;
   request.worker = place;
   request.lane = static_cast<std::uint8_t>(action.lane.lane);
   request.leader = leader;

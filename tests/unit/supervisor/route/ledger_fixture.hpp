@@ -91,7 +91,7 @@ class LedgerTest : public testing::Test {
       case Action::Kind::kSend:
         return format("send {}@{}.{}#{}{}{}", seq, action.lane.incarnation, action.lane.lane, action.attempt,
                       action.batch_size > 1 ? format(" {}/{}", action.batch_index + 1, action.batch_size) : "",
-                      action.hash_inputs ? " alone" : "");
+                      action.alone ? " alone" : "");
       case Action::Kind::kForward:
         return "forward " + seq;
       case Action::Kind::kReply:
