@@ -5,14 +5,18 @@
 
 namespace shoal {
 
-Result<std::vector<std::string>> read_labels(const ModelFiles& files, const ModelConfig& config) {
-  const bool named = !config.labels_file.empty();
-  std::filesystem::path path = files.directory / (named ? config.labels_file : "synset.txt");
+std::filesystem::path labels_path(const ModelFiles& files, const ModelConfig& config) {
+  const std::filesystem::path path = files.directory / (config.labels_file.empty() ? "synset.txt" : config.labels_file);
   // One synset.txt may serve all version directories, like model.toml.
-  if (std::error_code error; !std::filesystem::exists(path, error) && !files.config_file.empty()) {
-    path = files.config_file.parent_path() / path.filename();
-  }
-  if (std::error_code error; !named && !std::filesystem::exists(path, error)) return std::vector<std::string>();
+  std::error_code error;
+  if (std::filesystem::exists(path, error) || files.config_file.empty()) return path;
+  return files.config_file.parent_path() / path.filename();
+}
+
+Result<std::vector<std::string>> read_labels(const ModelFiles& files, const ModelConfig& config) {
+  const std::filesystem::path path = labels_path(files, config);
+  if (std::error_code error; config.labels_file.empty() && !std::filesystem::exists(path, error))
+    return std::vector<std::string>();
   auto text = read_text_file(path);
   if (!text.ok()) return text.status().with_context("labels");
   std::istringstream lines(*std::move(text));

@@ -115,6 +115,8 @@ void apply_overrides(const ModelOverrides& overrides, ModelConfig& config);
 Result<ModelConfig> parse_model_config(const std::string& text, const std::string& where);
 /// Reads model.toml beside the model or beside its version directories, else prefix-shapes.json, else nothing.
 Result<ModelConfig> read_model_config(const ModelFiles& files);
+/// Where the labels file of a version is, or would be.
+std::filesystem::path labels_path(const ModelFiles& files, const ModelConfig& config);
 /// The lines of the labels file; empty if there is none. Errors: kNotFound (the configuration names a file that is missing).
 Result<std::vector<std::string>> read_labels(const ModelFiles& files, const ModelConfig& config);
 /// The preset of that name: "imagenet", "imagenet-bgr-caffe", "cifar10", "mnist", "none". Errors: kNotFound (lists the names).

@@ -29,6 +29,7 @@ struct VersionEntry {
 
 inline constexpr std::size_t kMostVersions = 256;            ///< of one model
 inline constexpr std::size_t kLargestAnswerBytes = 4 << 20;  ///< of an answer: the supervisor parses it between two requests
+inline constexpr std::size_t kMostLabels = 512 << 10;        ///< of an answer: even an empty one takes a std::string, 32 bytes
 
 /// Finds the versions that are asked for, the lowest first. Returns at least one entry: if there is no version, it says why.
 /// Reads model.toml and the labels, and looks at the other files. May wait forever for a file system.
@@ -52,7 +53,7 @@ std::string question_text(const std::filesystem::path& configuration);
 Result<FileQuestion> parse_question(std::string_view text);
 
 /// Reads the files. The answer says what was found, or which file is wrong, in at most kLargestAnswerBytes: a line of JSON, then
-/// the labels of the versions, a line each. There may be 100 000 of them, and plain lines are read ten times as fast as JSON.
+/// the labels of the versions, a line each, kMostLabels at most. Plain lines are read ten times as fast as JSON.
 std::string answer(const FileQuestion& question);
 /// The answer that nothing can be found, and why.
 std::string failure_text(const Status& failure);

@@ -261,6 +261,8 @@ class Lines {
   explicit Lines(std::string_view text) : rest_(text) {}
   bool empty() const { return rest_.empty(); }
   std::vector<std::string> take(std::uint64_t count) {
+    if (count > may_follow_) throw WrongText(format("it has more than {} labels", kMostLabels));
+    may_follow_ -= count;
     std::vector<std::string> lines;
     for (; count > 0; --count) {
       if (!rest_.starts_with('\n')) throw WrongText("labels are missing");
@@ -273,6 +275,7 @@ class Lines {
 
  private:
   std::string_view rest_;
+  std::uint64_t may_follow_ = kMostLabels;
 };
 
 VersionEntry to_entry(const json& object, const ModelRequest& request, Lines& labels) {
@@ -361,7 +364,15 @@ Result<std::string> entries_answer(const ModelRequest& request) {
   json list = json::array();
   for (const VersionEntry& entry : entries) list.push_back(to_json(entry));
   std::string text = json_text({{"entries", std::move(list)}});
+  std::size_t labels = 0;
   for (const VersionEntry& entry : entries) {
+    labels += entry.model.labels.size();
+    if (labels > kMostLabels) {
+      return invalid_argument(
+          "model '{}': with the lines of {}, its versions have {} labels (at most {}): serve fewer versions, "
+          "or give them fewer labels",
+          request.name, labels_path(entry.model.files, entry.model.config).string(), labels, kMostLabels);
+    }
     for (const std::string& label : entry.model.labels) text.append(1, '\n').append(label);
   }
   if (text.size() <= kLargestAnswerBytes) return text;

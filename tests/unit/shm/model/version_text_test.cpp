@@ -139,6 +139,25 @@ TEST_F(VersionTextTest, RefusesMoreThanASupervisorShouldRead) {
   EXPECT_TRUE(says((*refused)[0].failure.message(), {"'net'", many.path(), "257", "256", "`versions`"}));
 }
 
+// The shortest label takes 32 bytes of the supervisor's memory.
+TEST_F(VersionTextTest, TheNumberOfLabelsIsBoundedHoweverShortTheyAre) {
+  for (const char* file : {"5/net-symbol.json", "5/net-0000.params"}) files_.write(file, "{}");
+  const auto named_labels = [&](std::size_t in_3, std::size_t in_5) {
+    files_.write("3/names.txt", std::string(in_3 - 1, '\n') + "last\n");
+    files_.write("5/names.txt", std::string(in_5 - 1, '\n') + "last\n");
+    return parse_entries(answer_to(request()), request()).value();
+  };
+  json bad = json_of_answer();
+  const auto most = named_labels(kMostLabels - 1, 1);
+  ASSERT_TRUE(most[0].failure.ok()) << most[0].failure.to_string();
+  EXPECT_EQ(most[0].model.labels.size(), kMostLabels - 1);
+  EXPECT_TRUE(says(named_labels(kMostLabels + 7, 1)[0].failure.message(), {"'net'", "3/names.txt", "524295", "524288"}));
+  EXPECT_TRUE(says(named_labels(kMostLabels, 1)[0].failure.message(), {"'net'", "5/names.txt", "524289", "524288"}));
+  bad["entries"][0]["labels"] = kMostLabels + 1;
+  const auto parsed = parse_entries(bad.dump() + std::string(kMostLabels + 1, '\n'), request());
+  EXPECT_TRUE(says(parsed.status().message(), {"'net'", "more than 524288 labels"}));
+}
+
 TEST_F(VersionTextTest, BelievesNoAnswerThatItDidNotCheck) {
   EXPECT_TRUE(answer_to(request()).ends_with(kLabels));
   const json good = json_of_answer();
