@@ -86,8 +86,8 @@ struct ModelConfig {
 };
 
 /// The most bytes of tensors that one message to a lane may bring: an eighth of `memory_mb` for all contexts together. An idle
-/// worker uses at most half of `memory_mb`, and a lane may be sent a second message while it answers the first. The largest
-/// number if there is no limit.
+/// worker uses at most half of `memory_mb`, and the messages that a lane holds bring at most twice as much: one that it answers,
+/// the next one, and more only if all of them are smaller. The largest number if there is no limit.
 std::uint64_t lane_message_bytes(const ModelConfig& config);
 
 /// Only the keys that one source gives: one file, one `[models.NAME]`, or one command line.

@@ -65,7 +65,8 @@ RoutedVersion& DataPlane::add_version(VersionId id, const std::string& model, co
                                 .timeout_ns = config.timeout_ms * 1'000'000,
                                 .max_batch = static_cast<std::uint32_t>(config.max_batch),
                                 .max_delay_ns = static_cast<std::uint64_t>(config.max_delay_ms * 1e6),
-                                .quarantine_ns = static_cast<std::uint64_t>(config.quarantine_ms) * 1'000'000});
+                                .quarantine_ns = static_cast<std::uint64_t>(config.quarantine_ms) * 1'000'000,
+                                .lane_message_bytes = lane_message_bytes(config)});
   auto version =
       std::make_unique<RoutedVersion>(RoutedVersion{.id = id, .index = index, .served = served, .processes = processes});
   if (index >= models_.size()) models_.resize(index + 1);

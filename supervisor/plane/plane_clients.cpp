@@ -142,8 +142,9 @@ Result<RequestId> DataPlane::admit_request(const Client& client, const wire::Par
   const RequestShape shape = shape_of(request_);
   // A lane receives the messages of a whole batch before it runs.
   const ModelConfig& config = models_[model]->served.config;
+  const std::uint64_t brought_bytes = tensor_bytes(parcel);
   const bool leaves_room =
-      tensor_bytes(parcel) <= lane_message_bytes(config) / static_cast<std::uint64_t>(std::max(config.max_batch, 1));
+      brought_bytes <= lane_message_bytes(config) / static_cast<std::uint64_t>(std::max(config.max_batch, 1));
   return ledger_.admit({.client = client.id,
                         .flow = header.flow,
                         .seq = header.seq,
@@ -152,7 +153,8 @@ Result<RequestId> DataPlane::admit_request(const Client& client, const wire::Par
                         .timeout_ns = header.timeout_ns,
                         .shape = shape.hash,
                         .rows = shape.rows,
-                        .joinable = shape.joinable && leaves_room},
+                        .joinable = shape.joinable && leaves_room,
+                        .message_bytes = brought_bytes},
                        now_ns_);
 }
 
@@ -217,7 +219,8 @@ Status DataPlane::check_tensors(Client& client, const wire::Parcel& parcel, cons
         "model '{}': its inputs or outputs are not the ones the request was made for: ask for its description again",
         version.served.name);
   }
-  // A worker without memory for a frame dies. While it is idle it has memory for two such messages for each lane.
+  // A worker without memory for a frame dies. While it is idle it has memory for two such messages for each lane, and the ledger
+  // gives a lane no more than two of them bring.
   if (const std::uint64_t most = lane_message_bytes(version.served.config); tensor_bytes(parcel) > most) {
     return invalid_argument(
         "model '{}': the message of this request brings tensors of {} bytes, and may bring {} (an eighth of memory_mb for all "

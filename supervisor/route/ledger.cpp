@@ -70,14 +70,14 @@ Result<RequestId> Ledger::admit(const Admission& admission, std::uint64_t now_ns
   const std::uint32_t slot = new_slot();
   if (waiting.asker == kNoSlot) waiting.asker = new_asker(admission.client, admission.flow);
   static_cast<Waiting&>(waiting_[slot]) = waiting;
-  Entry& entry = entries_[slot];
-  entry = {.generation = entry.generation,
-           .joinable = admission.joinable,
-           .model = admission.model,
-           .rows = std::max(admission.rows, 1u),
-           .shape = admission.shape,
-           .seq = admission.seq,
-           .admitted_ns = now_ns};
+  entries_[slot] = {.generation = entries_[slot].generation,
+                    .joinable = admission.joinable,
+                    .model = admission.model,
+                    .rows = std::max(admission.rows, 1u),
+                    .shape = admission.shape,
+                    .seq = admission.seq,
+                    .admitted_ns = now_ns,
+                    .message_bytes = admission.message_bytes};
   askers_.request_begins(waiting.asker, slot);
   ++model.live;
   ++model.counts.admitted;

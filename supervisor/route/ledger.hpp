@@ -51,11 +51,12 @@ struct Admission {
   std::uint64_t flow = 0;  // whom the client asks for, if it is a gateway; 0 = itself
   std::uint64_t seq = 0;
   ModelIndex model = 0;
-  std::int8_t priority = 0;      // a higher one goes before other requests of the client and flow
-  std::uint64_t timeout_ns = 0;  // 0 = the model's
-  std::uint64_t shape = 0;       // a hash; requests with equal shape and rows cost the same
-  std::uint32_t rows = 1;        // the first dimension of its inputs, which is not part of `shape`
-  bool joinable = false;         // it may run in a batch with others of its shape
+  std::int8_t priority = 0;         // a higher one goes before other requests of the client and flow
+  std::uint64_t timeout_ns = 0;     // 0 = the model's
+  std::uint64_t shape = 0;          // a hash; requests with equal shape and rows cost the same
+  std::uint32_t rows = 1;           // the first dimension of its inputs, which is not part of `shape`
+  bool joinable = false;            // it may run in a batch with others of its shape
+  std::uint64_t message_bytes = 0;  // of tensors that its message brings
 };
 
 struct LaneReply {
@@ -148,6 +149,8 @@ struct ModelLimits {
   std::uint32_t max_batch = 1;     // rows that may run together
   std::uint64_t max_delay_ns = 0;  // how long a request waits for others to join it while a lane is idle
   std::uint64_t quarantine_ns = 600'000'000'000;
+  /// What the messages of one group may bring at most: the caller sees to it. A lane holds no more than twice as much.
+  std::uint64_t lane_message_bytes = ~std::uint64_t{0};
 };
 
 /// Limits for each client; for each flow, if the client is a gateway.
@@ -293,7 +296,7 @@ class Ledger {
     ModelIndex model = 0;
     std::uint32_t rows = 1;
     std::uint32_t group = kNoSlot;
-    std::uint64_t shape = 0, seq = 0, admitted_ns = 0, leased_ns = 0;
+    std::uint64_t shape = 0, seq = 0, admitted_ns = 0, leased_ns = 0, message_bytes = 0;
     LaneRef lease;
   };
   // Requests that run together. A group is one credit of its lane.
@@ -301,7 +304,7 @@ class Ledger {
     SlotList members;  // only those that are still leased, in the order they were sent
     std::uint32_t count = 0, rows = 0;
     std::uint32_t parked_for = kNoSlot;  // the asker that it counts for while it is parked and has requests of that asker
-    std::uint64_t shape = 0, cost_ns = 0;
+    std::uint64_t shape = 0, cost_ns = 0, message_bytes = 0;
     std::uint64_t compute_ns = 0;  // of the members that ended with kOk, from their replies
     std::uint32_t ran_rows = 0;    // rows of those members
     std::uint64_t cut_ns = 0;      // the longest time of a run that was stopped
@@ -311,10 +314,11 @@ class Ledger {
   struct Lane {
     std::array<std::uint32_t, kMaxCredits> held;  // groups, in the order they were sent
     std::uint32_t count = 0;
-    std::uint64_t work_ns = 0;     // predicted time of those groups
-    std::uint64_t since_ns = 0;    // when held[0] became the first
-    std::uint64_t replied_ns = 0;  // time of the last reply: the next run began later
-    SlotList parked;               // groups, in the order they were parked
+    std::uint64_t work_ns = 0;        // predicted time of those groups
+    std::uint64_t message_bytes = 0;  // and what their messages bring
+    std::uint64_t since_ns = 0;       // when held[0] became the first
+    std::uint64_t replied_ns = 0;     // time of the last reply: the next run began later
+    SlotList parked;                  // groups, in the order they were parked
     std::uint32_t parked_count = 0;
   };
   struct Worker {
@@ -419,8 +423,9 @@ class Ledger {
   static bool serves_all(const ModelRecord& model, const Worker& worker) {
     return worker.routable && worker.incarnation != model.ward;  // the ward runs suspects
   }
-  static bool has_room(const Lane& lane) {
-    return lane.count < kMinCredits || (lane.work_ns < kCreditNs && lane.count < kMaxCredits);
+  static bool has_room(const ModelRecord& model, const Lane& lane) {
+    if (lane.count < kMinCredits) return true;
+    return lane.count < kMaxCredits && lane.work_ns < kCreditNs && lane.message_bytes <= model.limits.lane_message_bytes;
   }
   void give_to_lanes(ModelIndex model, std::uint64_t now_ns);
   Seat choose_lane(ModelRecord& model, std::uint64_t now_ns);

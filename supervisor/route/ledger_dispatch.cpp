@@ -220,7 +220,7 @@ Ledger::Seat Ledger::choose_lane(ModelRecord& model, std::uint64_t now_ns) {
     for (std::uint32_t at = 0; at < worker.lanes.size(); ++at) {
       const Lane& lane = worker.lanes[at];
       if (lane.count == 0 && lane.parked.empty()) return {&worker, at, now_ns};
-      if (!has_room(lane)) continue;
+      if (!has_room(model, lane)) continue;
       const std::tuple load{left_ns(lane, now_ns), lane.count, lane.parked_count};
       if (load >= least) continue;
       least = load;
@@ -306,6 +306,7 @@ void Ledger::give_credit(ModelRecord& model, std::uint32_t at, const Seat& seat,
   if (lane.count == 0) lane.since_ns = now_ns;
   lane.held[lane.count++] = at;
   lane.work_ns += group.cost_ns;
+  lane.message_bytes += group.message_bytes;
   seat.worker->held += group.count;
   model.running += group.count;
   if (group.count > 1) {
@@ -357,6 +358,7 @@ void Ledger::add_to_group(std::uint32_t at, std::uint32_t slot) {
   group.members.push_back(lists_, slot);
   ++group.count;
   group.rows += entries_[slot].rows;
+  group.message_bytes += entries_[slot].message_bytes;
   entries_[slot].group = at;
 }
 
@@ -393,6 +395,7 @@ void Ledger::take_from_credit(Lane& lane, std::uint32_t group, std::uint64_t now
   std::copy(held + 1, end, held);
   --lane.count;
   lane.work_ns -= groups_[group].cost_ns;
+  lane.message_bytes -= groups_[group].message_bytes;
 }
 
 std::vector<std::uint32_t> Ledger::members_of(const Group& group, std::uint32_t first) const {

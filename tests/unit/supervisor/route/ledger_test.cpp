@@ -119,6 +119,40 @@ TEST_F(LedgerTest, FastModelsGetMoreCreditsUpToTheMost) {
   EXPECT_TRUE(words().empty());
 }
 
+class LedgerMessageTest : public LedgerTest {
+ protected:
+  LedgerMessageTest() : LedgerTest({.queue_limit = 64, .lane_message_bytes = 1000}) {}
+  RequestId bring(std::uint64_t seq, std::uint64_t message_bytes) {
+    const RequestId request =
+        ledger_.admit({.client = 1, .seq = seq, .model = model_, .message_bytes = message_bytes}, now_).value();
+    ledger_.dispatch(model_, now_);
+    return request;
+  }
+};
+
+// A worker has memory for two of the largest messages in each lane.
+TEST_F(LedgerMessageTest, ALaneHoldsAtMostTwiceWhatOneMessageMayBring) {
+  ready(7);
+  for (std::uint64_t seq = 1; seq <= 200; ++seq) {  // so short that the lane has all its credits
+    const RequestId request = bring(seq, 900);
+    ledger_.lane_replied({.lane = {7, 0}, .request = request, .attempt = 1, .compute_ns = 1}, now_ += kMs);
+  }
+  words();
+  const RequestId largest = bring(1001, 1000);
+  bring(1002, 1);
+  EXPECT_EQ(words(), (Words{"send 1001@7.0#1", "send 1002@7.0#1"}));
+  bring(1003, 1);
+  EXPECT_EQ(words(), Words{}) << "the lane has 1001 bytes";
+  ledger_.lane_replied({.lane = {7, 0}, .request = largest, .attempt = 1, .compute_ns = 1}, now_);
+  EXPECT_EQ(words(), (Words{"forward 1001", "send 1003@7.0#1"}));
+  bring(1004, 998);
+  EXPECT_EQ(words(), Words{"send 1004@7.0#1"});
+  bring(1005, 1000);
+  EXPECT_EQ(words(), Words{"send 1005@7.0#1"}) << "it had 1000 bytes";
+  bring(1006, 0);
+  EXPECT_EQ(words(), Words{}) << "it has 2000 bytes";
+}
+
 TEST_F(LedgerTest, AFullQueueSaysOverloadedAtOnce) {
   for (std::uint64_t seq = 1; seq <= 4; ++seq) admit(seq);
   const auto refused = try_admit(5);
