@@ -188,6 +188,8 @@ Status Clients::arrive(UniqueFd connection) {
 }
 
 void Clients::admit_waiting(std::uint64_t now_ns) {
+  // Then admit() would refuse everybody, also those who have sent nothing.
+  if (loop_.closer().is_full()) return admit_again_.set(now_ns + kShortageNs);
   for (int looked = 0; looked < kMostPerTurn && (connections_per_second_ == 0 || admissions_.next_ns() <= now_ns); ++looked) {
     auto arrival = arrivals_.take();
     if (!arrival) return;

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -14,9 +13,12 @@
 #include "shm/wire/control.hpp"
 #include "supervisor/process/spawn.hpp"
 #include "tests/support/child_process.hpp"
+#include "tests/support/lingering.hpp"
 
 namespace shoal::supervisor {
 namespace {
+
+using test::Lingering;
 
 constexpr uid_t kUser = 1001, kOther = 1002;
 
@@ -72,36 +74,6 @@ TEST(Closer, HangsUpAtOnceAndClosesWhatNobodyRead) {
   EXPECT_EQ(wire::receive_control(pair.theirs.get()).status().code(), StatusCode::kUnavailable);
   EXPECT_TRUE(pipe.ends());
 }
-
-/// The close() of `holder` takes a minute, unless this ends before. A connection waits in it that lingers, because its other end
-/// reads nothing.
-struct Lingering {
-  UniqueFd holder, other_end;
-  Lingering() {
-    const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    auto* const any = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(::bind(listener.get(), any, size), 0);
-    EXPECT_EQ(::listen(listener.get(), 1), 0);
-    EXPECT_EQ(::getsockname(listener.get(), any, &size), 0);
-    UniqueFd lingers(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    EXPECT_EQ(::connect(lingers.get(), any, size), 0);
-    other_end.reset(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    const std::vector<char> bytes(1 << 16);
-    while (::send(lingers.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {
-    }
-    const linger minute{.l_onoff = 1, .l_linger = 60};
-    EXPECT_EQ(::setsockopt(lingers.get(), SOL_SOCKET, SO_LINGER, &minute, sizeof minute), 0);
-    wire::ControlPair pair = wire::make_control_pair().value();
-    wire::ControlMessage message{.kind = wire::ControlKind::kAttach};
-    message.fds.push_back(std::move(lingers));
-    EXPECT_TRUE(wire::send_control(pair.theirs.get(), message).ok());
-    holder = std::move(pair.ours);
-  }
-};
 
 TEST(Closer, ClosesOurOwnWhileADescriptorOfAStrangerIsStuck) {
   Closer closer;

@@ -1,0 +1,83 @@
+// Connections that wait until they may attach.
+#include "supervisor/plane/arrivals.hpp"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/sched.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "tests/support/lingering.hpp"
+#include "tests/unit/supervisor/clients_fixture.hpp"
+
+namespace shoal::supervisor {
+namespace {
+
+constexpr uid_t kAlice = 64321;
+
+/// So few descriptors that a test can give the Closer more than it may hold.
+class FewDescriptors {
+ protected:
+  FewDescriptors() {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const rlimit few{std::min<rlim_t>(4096, before_.rlim_max), before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  }
+  ~FewDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+class ArrivalsTest : FewDescriptors, public ClientsTest {
+ protected:
+  /// As if the directory were shared with them.
+  void open_to_others() const {
+    ASSERT_EQ(::chmod(scratch_.path().c_str(), 0711), 0);
+    ASSERT_EQ(::chmod(directory_.attach_path().c_str(), 0666), 0);
+  }
+  UniqueFd connect_as(uid_t user) const {
+    EXPECT_EQ(::seteuid(user), 0);
+    UniqueFd connection = connect();
+    EXPECT_EQ(::seteuid(0), 0);
+    return connection;
+  }
+  template <typename Condition>
+  static bool wait_until(Condition condition) {
+    for (int i = 0; i < 2'000 && !condition(); ++i) ::poll(nullptr, 0, 5);
+    return condition();
+  }
+  /// Lets some of those in who wait.
+  void serve_in_ms(std::uint64_t ms) {
+    timers_.run_due(monotonic_now_ns() + ms * 1'000'000);
+    serve();
+  }
+};
+
+TEST_F(ArrivalsTest, WhoWaitsIsNotRefusedForDescriptorsThatOthersHaveSent) {
+  clients_.limit_connections(0, 1);  // after a pause two
+  const UniqueFd first = connect(), second = connect(), waits = connect();
+  serve();
+  ASSERT_EQ(clients_.count(), 2u);
+  std::vector<test::Lingering> stuck(Closer::kMostThreadsPerSender);
+  std::vector<UniqueFd> sent;
+  for (test::Lingering& one : stuck) sent.push_back(std::move(one.holder));
+  while (sent.size() <= loop_.closer().most()) sent.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  loop_.close_sent(sent, kAlice);
+  ASSERT_TRUE(loop_.closer().is_full());
+  serve_in_ms(1500);
+  EXPECT_EQ(clients_.count(), 2u);
+  EXPECT_FALSE(pollfd_is_readable(waits.get())) << receive(waits).text;
+  for (test::Lingering& one : stuck) one.other_end.reset();
+  EXPECT_TRUE(wait_until([&] { return !loop_.closer().is_full(); }));
+  serve_in_ms(1700);
+  EXPECT_EQ(clients_.count(), 3u);
+}
+
+}  // namespace
+}  // namespace shoal::supervisor
