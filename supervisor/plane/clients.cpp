@@ -33,6 +33,12 @@ bool is_hung_up(const UniqueFd& connection) {
   return ::poll(&state, 1, 0) == 1;
 }
 
+// Whose account pays for closing what the peer has sent.
+uid_t payer_of(const UniqueFd& connection) {
+  const auto user = user_of(connection.get());
+  return user.ok() ? *user : Closer::kChild;
+}
+
 // The last places are reserved for root and for those whom [roles] names operators, so that an operator gets in. The daemon's own
 // user is an operator, too, but its clients are mostly usual ones.
 bool is_operator(const Identity& who, RoleSet roles) {
@@ -145,8 +151,8 @@ void Clients::accept_clients() {
         return pause_accepting(now_ns + kShortageNs);
       }
       refuse(connection.get(), unavailable("{}", kNoDescriptors));
-      const auto peer = identity_of(connection.get());
-      loop_.hang_up(std::move(connection), peer.ok() ? peer->user : Closer::kChild);
+      const uid_t payer = payer_of(connection);
+      loop_.hang_up(std::move(connection), payer);
       reserve_ = open_reserve();  // again the next time, if that socket is not closed yet
       return;
     }
@@ -169,7 +175,10 @@ Status Clients::turn_away(UniqueFd connection, uid_t user, Status why) {
 // Lets the client in, or has it wait for its turn.
 Status Clients::arrive(UniqueFd connection) {
   const auto who = identity_of(connection.get());
-  if (!who.ok()) return turn_away(std::move(connection), Closer::kChild, who.status());
+  if (!who.ok()) {
+    const uid_t payer = payer_of(connection);
+    return turn_away(std::move(connection), payer, who.status());
+  }
   const RoleSet roles = roles_of(*who, access_, ::geteuid());
   const std::uint64_t now_ns = clock_.now_ns();
   if (roles.empty() || connections_per_second_ == 0 || needs_no_turn(*who, roles) ||

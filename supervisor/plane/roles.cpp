@@ -17,6 +17,13 @@ bool names(const Accounts& accounts, const Identity& who) {
          std::ranges::any_of(who.groups, [&](gid_t group) { return std::ranges::binary_search(accounts.groups, group); });
 }
 
+Result<ucred> credentials_of(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return status_from_errno("ask who", "a client is", errno);
+  return peer;
+}
+
 }  // namespace
 
 std::string RoleSet::text() const {
@@ -27,16 +34,19 @@ std::string RoleSet::text() const {
   return text.empty() ? "none" : text;
 }
 
+Result<uid_t> user_of(int socket) {
+  SHOAL_ASSIGN_OR_RETURN(const ucred peer, credentials_of(socket));
+  return peer.uid;
+}
+
 Result<Identity> identity_of(int socket) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return status_from_errno("ask who", "a client is", errno);
+  SHOAL_ASSIGN_OR_RETURN(const ucred peer, credentials_of(socket));
   Identity who{.pid = peer.pid, .user = peer.uid, .groups = {peer.gid}};
   // Root and the daemon's user may do everything, whatever their groups.
   if (peer.uid == 0 || peer.uid == ::geteuid()) return who;
   // A process may have 65 536 groups. To copy and to compare them would take long.
   std::array<gid_t, Identity::kMostGroups> groups{};
-  size = sizeof groups;
+  socklen_t size = sizeof groups;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size) != 0) {
     if (errno != ERANGE) return status_from_errno("ask for the groups of", "a client", errno);
     return permission_denied("a process of user {} is in {} groups, and one that attaches may be in {} at most", peer.uid,

@@ -44,6 +44,8 @@ struct Identity {
 /// user namespace does not have appear as 65534.
 ///   Errors  those of getsockopt(); kPermissionDenied (in more than kMostGroups groups)
 Result<Identity> identity_of(int socket);
+/// Its user alone, which is known also if it is in too many groups. Errors: those of getsockopt().
+Result<uid_t> user_of(int socket);
 
 /// `daemon` is the daemon's user: it has all roles, and so has root. Others have what the rules give them.
 RoleSet roles_of(const Identity& who, const AccessRules& rules, uid_t daemon);

@@ -79,5 +79,41 @@ TEST_F(ArrivalsTest, WhoWaitsIsNotRefusedForDescriptorsThatOthersHaveSent) {
   EXPECT_EQ(clients_.count(), 3u);
 }
 
+// The kernel tells its user, although there are more groups than are asked for.
+TEST_F(ArrivalsTest, WhatAUserInTooManyGroupsHasSentIsNotChargedToOurChildren) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can act as another user";
+  open_to_others();
+  std::vector<gid_t> own(static_cast<std::size_t>(::getgroups(0, nullptr)));
+  ASSERT_GE(::getgroups(static_cast<int>(own.size()), own.data()), 0);
+  const std::vector<gid_t> many(2000, 7);
+  EXPECT_EQ(::setgroups(many.size(), many.data()), 0);
+  std::vector<UniqueFd> connections;
+  while (connections.size() < 7) connections.push_back(connect_as(kAlice));
+  EXPECT_EQ(::setgroups(own.size(), own.data()), 0);  // it wakes all threads, so nothing may linger before
+  const auto send = [](const UniqueFd& connection, std::vector<UniqueFd> fds) {
+    wire::ControlMessage message{.kind = wire::ControlKind::kAttach};
+    message.fds = std::move(fds);
+    EXPECT_TRUE(wire::send_control(connection.get(), message).ok());
+  };
+  std::vector<test::Lingering> stuck(Closer::kMostThreadsPerSender);
+  for (test::Lingering& one : stuck) {
+    std::vector<UniqueFd> fds;
+    fds.push_back(std::move(one.holder));
+    send(connections[0], std::move(fds));
+  }
+  for (const UniqueFd& connection : connections) {
+    for (int packets = 0; packets < 15; ++packets) {
+      std::vector<UniqueFd> fds;
+      while (fds.size() < wire::kMaxControlFds) fds.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+      send(connection, std::move(fds));
+    }
+  }
+  serve();
+  expect_refused(connections[0], StatusCode::kPermissionDenied, "2000 groups");
+  EXPECT_TRUE(wait_until([&] { return loop_.closer().is_late(kAlice); }));
+  EXPECT_FALSE(loop_.closer().is_late(Closer::kChild));
+  for (test::Lingering& one : stuck) one.other_end.reset();
+}
+
 }  // namespace
 }  // namespace shoal::supervisor
