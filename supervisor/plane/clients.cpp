@@ -22,6 +22,7 @@ constexpr std::size_t kShareForOperators = 16, kShareForOthers = 4;
 constexpr int kBacklog = 1024;
 constexpr std::uint64_t kOffencesForgottenNs = 8'000'000'000;  // a process may offend eight times, then once per second
 constexpr std::size_t kShareOfWaiting = 2;  // of the places that others leave, connections of one user may wait for half
+constexpr std::size_t kShareForFirst = 4;   // of the places; a user's second connection does not wait for these
 // Connections are accepted faster than they are let in. So who comes again and again keeps nobody waiting in the backlog.
 constexpr int kAcceptancesPerSecond = 5000;
 constexpr int kMostPerTurn = 16;  // clients handled before requests have their turn again
@@ -184,16 +185,23 @@ Status Clients::arrive(UniqueFd connection) {
   if (roles.empty() || connections_per_second_ == 0 || needs_no_turn(*who, roles) ||
       (arrivals_.size() == 0 && admissions_.next_ns() <= now_ns))
     return admit(std::move(connection), *who);
-  const std::size_t own = arrivals_.count(who->user), others = clients_.size() + arrivals_.size() - own;
-  if (own >= (most_clients_ - std::min(most_clients_, others)) / kShareOfWaiting) {
-    return turn_away(std::move(connection), who->user,
-                     overloaded("{} connections of user {} wait until they may attach, and no more may wait ([limits] "
-                                "connection_rate, connections): try again later",
-                                own, who->user));
-  }
+  if (Status refused = check_may_wait(who->user); !refused.ok()) return turn_away(std::move(connection), who->user, refused);
   arrivals_.add(who->user, std::move(connection));
   admit_again_.set(admissions_.next_ns());
   return {};
+}
+
+// A place is kept for each connection that waits, and so there are descriptors for it. Many users that each wait for half of what
+// the others leave take three quarters of the places together, and the rest is for users of whom none waits.
+Status Clients::check_may_wait(uid_t user) const {
+  const std::size_t left = most_clients_ - std::min(most_clients_, clients_.size());
+  const std::size_t own = arrivals_.count(user), others = std::min(left, arrivals_.size() - own);
+  if (own == 0 && others < left) return {};
+  if (own < (left - others) / kShareOfWaiting && own + others < left - left / kShareForFirst) return {};
+  return overloaded(
+      "{} connections of user {} wait until they may attach, beside {} of others, and no more may wait ([limits] "
+      "connection_rate, connections): try again later",
+      own, user, arrivals_.size() - own);
 }
 
 void Clients::admit_waiting(std::uint64_t now_ns) {

@@ -156,6 +156,7 @@ class Clients {
   void pause_accepting(std::uint64_t until_ns);
   void accept_clients();
   Status arrive(UniqueFd connection);
+  Status check_may_wait(uid_t user) const;
   void admit_waiting(std::uint64_t now_ns);
   void stop_reading(Client& client);
   void read_again(std::uint64_t now_ns);

@@ -115,5 +115,34 @@ TEST_F(ArrivalsTest, WhatAUserInTooManyGroupsHasSentIsNotChargedToOurChildren) {
   for (test::Lingering& one : stuck) one.other_end.reset();
 }
 
+TEST_F(ArrivalsTest, AUserOfWhomNoneWaitsMayWaitBesideManyUsers) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can act as other users";
+  open_to_others();
+  AccessRules rules;
+  for (uid_t user = kAlice; user < kAlice + 7; ++user) rules.roles[static_cast<std::size_t>(Role::kUser)].users.push_back(user);
+  clients_.set_access(rules);
+  clients_.limit_connections(18, 1);
+  const UniqueFd first = connect(), second = connect();
+  serve();
+  ASSERT_EQ(clients_.count(), 2u) << "16 places are left";
+  std::vector<UniqueFd> waiting;
+  const auto waits = [&](uid_t user) {
+    waiting.push_back(connect_as(user));
+    serve();
+    return !pollfd_is_readable(waiting.back().get());
+  };
+  const auto count_of = [&](uid_t user) {
+    int count = 0;
+    while (waits(user)) ++count;
+    return count;
+  };
+  EXPECT_EQ(count_of(kAlice), 8) << "half of the places";
+  expect_refused(waiting.back(), StatusCode::kOverloaded, "8 connections of user 64321 wait");
+  EXPECT_EQ(count_of(kAlice + 1), 4) << "half of what is left";
+  for (uid_t user = kAlice + 2; user < kAlice + 6; ++user) EXPECT_EQ(count_of(user), 1) << "the last quarter";
+  EXPECT_EQ(count_of(kAlice + 6), 0) << "all places";
+  expect_refused(waiting.back(), StatusCode::kOverloaded, "0 connections of user 64327 wait until they may attach, beside 16");
+}
+
 }  // namespace
 }  // namespace shoal::supervisor
