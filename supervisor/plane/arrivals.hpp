@@ -20,10 +20,11 @@ class Arrivals {
   struct Arrival {
     uid_t user = 0;
     UniqueFd connection;
+    UniqueFd pidfd;  ///< of the process that has connected, while its number is not another one's
   };
 
-  void add(uid_t user, UniqueFd connection) {
-    lines_[user].push_back(std::move(connection));
+  void add(Arrival arrival) {
+    lines_[arrival.user].push_back(std::move(arrival));
     ++size_;
   }
   /// The next user's first connection, if any waits.
@@ -32,7 +33,7 @@ class Arrivals {
     auto line = lines_.upper_bound(last_);
     if (line == lines_.end()) line = lines_.begin();
     last_ = line->first;
-    Arrival arrival{.user = last_, .connection = std::move(line->second.front())};
+    Arrival arrival = std::move(line->second.front());
     line->second.pop_front();
     if (line->second.empty()) lines_.erase(line);
     --size_;
@@ -45,7 +46,7 @@ class Arrivals {
   }
 
  private:
-  std::map<uid_t, std::deque<UniqueFd>> lines_;
+  std::map<uid_t, std::deque<Arrival>> lines_;
   std::size_t size_ = 0;
   uid_t last_ = 0;  // who had the last turn
 };

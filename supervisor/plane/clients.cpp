@@ -29,10 +29,12 @@ constexpr int kMostPerTurn = 16;  // clients handled before requests have their 
 
 UniqueFd open_reserve() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
-bool is_hung_up(const UniqueFd& connection) {
-  pollfd state{.fd = connection.get(), .events = POLLRDHUP, .revents = 0};
+bool reports(const UniqueFd& fd, short event) {
+  pollfd state{.fd = fd.get(), .events = event, .revents = 0};
   return ::poll(&state, 1, 0) == 1;
 }
+
+Status process_is_gone(pid_t pid) { return unavailable("the process {} that has connected is gone", pid); }
 
 // Whose account pays for closing what the peer has sent.
 uid_t payer_of(const UniqueFd& connection) {
@@ -180,13 +182,17 @@ Status Clients::arrive(UniqueFd connection) {
     const uid_t payer = payer_of(connection);
     return turn_away(std::move(connection), payer, who.status());
   }
+  // Fails when the process is in another pid namespace (0). Then only the end of file reports its death. A connection that
+  // outlives its process is refused: the process's number may be another one's soon.
+  UniqueFd pidfd = open_pidfd(who->pid);
+  if (!pidfd && errno == ESRCH) return turn_away(std::move(connection), who->user, process_is_gone(who->pid));
   const RoleSet roles = roles_of(*who, access_, ::geteuid());
   const std::uint64_t now_ns = clock_.now_ns();
   if (roles.empty() || connections_per_second_ == 0 || needs_no_turn(*who, roles) ||
       (arrivals_.size() == 0 && admissions_.next_ns() <= now_ns))
-    return admit(std::move(connection), *who);
+    return admit(std::move(connection), std::move(pidfd), *who);
   if (Status refused = check_may_wait(who->user); !refused.ok()) return turn_away(std::move(connection), who->user, refused);
-  arrivals_.add(who->user, std::move(connection));
+  arrivals_.add({.user = who->user, .connection = std::move(connection), .pidfd = std::move(pidfd)});
   admit_again_.set(admissions_.next_ns());
   return {};
 }
@@ -211,16 +217,18 @@ void Clients::admit_waiting(std::uint64_t now_ns) {
     auto arrival = arrivals_.take();
     if (!arrival) return;
     const auto who = identity_of(arrival->connection.get());
-    if (!who.ok() || is_hung_up(arrival->connection)) {
+    if (!who.ok() || reports(arrival->connection, POLLRDHUP)) {
       loop_.hang_up(std::move(arrival->connection), arrival->user);
-      continue;
+    } else if (arrival->pidfd && reports(arrival->pidfd, POLLIN)) {
+      log_refusal(turn_away(std::move(arrival->connection), arrival->user, process_is_gone(who->pid)));
+    } else {
+      log_refusal(admit(std::move(arrival->connection), std::move(arrival->pidfd), *who));
     }
-    log_refusal(admit(std::move(arrival->connection), *who));
   }
   if (arrivals_.size() > 0) admit_again_.set(std::max(now_ns, admissions_.next_ns()));
 }
 
-Status Clients::admit(UniqueFd connection, const Identity& who) {
+Status Clients::admit(UniqueFd connection, UniqueFd pidfd, const Identity& who) {
   const int socket = connection.get();
   const auto refused = [&](Status why) { return turn_away(std::move(connection), who.user, std::move(why)); };
   const RoleSet roles = roles_of(who, access_, ::geteuid());
@@ -245,10 +253,6 @@ Status Clients::admit(UniqueFd connection, const Identity& who) {
         "this process has {} of the {} places for clients ([limits] connections), and the others are left to other processes",
         own, most_clients_));
   }
-  // Fails when the process is in another pid namespace (0). Then only the end of file reports its death. A connection that
-  // outlives its process is refused: the process's number may be another one's soon.
-  UniqueFd pidfd = open_pidfd(who.pid);
-  if (!pidfd && errno == ESRCH) return refused(unavailable("the process {} that has connected is gone", who.pid));
   if (!needs_no_turn(who, roles)) admissions_.take(connections_per_second_, clock_.now_ns());
   auto client = std::make_unique<Client>();
   client->id = next_id_++;

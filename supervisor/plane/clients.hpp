@@ -160,7 +160,7 @@ class Clients {
   void admit_waiting(std::uint64_t now_ns);
   void stop_reading(Client& client);
   void read_again(std::uint64_t now_ns);
-  Status admit(UniqueFd connection, const Identity& who);
+  Status admit(UniqueFd connection, UniqueFd pidfd, const Identity& who);
   Status turn_away(UniqueFd connection, uid_t user, Status why);
   void log_refusal(const Status& admitted);
   void client_speaks(std::uint64_t id);

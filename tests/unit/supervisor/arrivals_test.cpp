@@ -144,5 +144,40 @@ TEST_F(ArrivalsTest, AUserOfWhomNoneWaitsMayWaitBesideManyUsers) {
   expect_refused(waiting.back(), StatusCode::kOverloaded, "0 connections of user 64327 wait until they may attach, beside 16");
 }
 
+/// A process with that number. -1 if this one may not choose it.
+pid_t start_child_with(pid_t pid) {
+  clone_args args{};
+  args.exit_signal = SIGCHLD;
+  args.set_tid = reinterpret_cast<std::uintptr_t>(&pid);
+  args.set_tid_size = 1;
+  const long child = ::syscall(SYS_clone3, &args, sizeof args);
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::pause();
+    ::_exit(0);
+  }
+  return static_cast<pid_t>(child);
+}
+
+TEST_F(ArrivalsTest, AConnectionWhoseProcessHasEndedMeanwhileIsNotTakenForOneOfTheNextProcessOfThatNumber) {
+  clients_.limit_connections(0, 1);
+  const UniqueFd first = connect(), second = connect();
+  serve();
+  UniqueFd connection;
+  pid_t next = -1;
+  {
+    OtherProcess process(directory_.attach_path());
+    serve();
+    connection = std::move(process.connection);
+    next = process.pid();
+  }
+  if (start_child_with(next) != next) GTEST_SKIP() << "this process may not choose the number of a process";
+  serve_in_ms(1500);
+  EXPECT_EQ(clients_.count(), 2u);
+  expect_refused(connection, StatusCode::kUnavailable, "is gone");
+  ::kill(next, SIGKILL);
+  ::waitpid(next, nullptr, 0);
+}
+
 }  // namespace
 }  // namespace shoal::supervisor

@@ -47,6 +47,7 @@ class OtherProcess {
   OtherProcess(const OtherProcess&) = delete;
   OtherProcess& operator=(const OtherProcess&) = delete;
 
+  pid_t pid() const { return pid_; }
   UniqueFd connection;
 
  private:
