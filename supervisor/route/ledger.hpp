@@ -132,7 +132,7 @@ struct Action {
   std::uint16_t batch_size = 1;   // kSend: number of requests in the group
   std::uint16_t batch_index = 0;  // kSend: place of this request in the group
   bool alone = false;             // kSend: the request is a suspect
-  bool hash_inputs = false;       // kSend: likewise, and not only of having taken too much memory: the hash is that of a copy
+  bool hash_inputs = false;       // kSend: it was accused, and not only of taking too much memory: the hash is that of a copy
   std::uint8_t quarantine = 0;    // kSend: number of the quarantine list in force; 0 = the list is empty
   std::uint16_t attempts = 0;     // replies: number of runs begun
   StatusCode status = StatusCode::kOk;

@@ -32,9 +32,8 @@ struct Ledger::Verdicts {
     entry.begun += was_running;
     entry.blamed += contains(guilty, slot);
     (accuses_anybody() ? entry.beside : entry.unexplained) += was_running && !accuses(slot);
-    const bool is_often_beside = entry.beside >= kMaxDeathsBesideOthers;
-    entry.suspect |= accuses(slot) || is_often_beside;
-    entry.is_hashed |= (accuses(slot) && !out_of_memory) || is_often_beside;
+    entry.suspect |= accuses(slot) || entry.beside >= kMaxDeathsBesideOthers;
+    entry.is_hashed |= accuses(slot) && !out_of_memory;
   }
   // A single request is guilty; several requests are suspects.
   void accuse(const std::vector<std::uint32_t>& slots) {

@@ -226,7 +226,7 @@ void World::blame(SimWorker& worker, const std::vector<Leased>& begun, const std
     asked->beside += !is_accused && !accused.empty();
     asked->unexplained += accused.empty();
     const bool was_hashed = asked->is_hashed;
-    asked->is_hashed |= (is_accused && !crash.out_of_memory) || asked->beside >= Ledger::kMaxDeathsBesideOthers;
+    asked->is_hashed |= is_accused && !crash.out_of_memory;
     if (ran_alone && was_hashed && !crash.out_of_memory && one.state == Held::State::kRuns) {
       const ModelVersion* version = nullptr;
       if (Serving* serving = serving_of(*processes_.all.at(worker.unit), &version))

@@ -70,14 +70,18 @@ Status Job::locate_inputs(const ServedModelView& served, Frames message) {
   return {};
 }
 
-Status Job::keep_inputs() {
-  for (TensorView& input : src_) {
-    SHOAL_ASSIGN_OR_RETURN(Tensor copy, Tensor::create(input.dtype, input.shape));
-    if (input.size_bytes() > 0) std::memcpy(copy.view().data, input.data, input.size_bytes());
-    kept_.push_back(std::move(copy));
-    input = kept_.back().view();
+bool Job::keep_inputs() {
+  for (const TensorView& input : src_) {
+    auto copy = Tensor::create(input.dtype, input.shape);
+    if (!copy.ok()) {  // shapes and types were checked, so memory is lacking
+      kept_.clear();
+      return false;
+    }
+    if (input.size_bytes() > 0) std::memcpy(copy->view().data, input.data, input.size_bytes());
+    kept_.push_back(*std::move(copy));
   }
-  return {};
+  std::ranges::transform(kept_, src_.begin(), [](Tensor& copy) { return copy.view(); });
+  return true;
 }
 
 void Job::forget_inputs() {

@@ -53,9 +53,9 @@ class Job {
   /// After find_arenas(): src() is valid then.
   ///   Errors  kInvalidArgument: names the input that is not where the message says
   Status locate_inputs(const ServedModelView& served, Frames message);
-  /// Copies the inputs out of the client's memory: what is hashed then is what runs. After locate_inputs().
-  ///   Errors  kFailedPrecondition: no memory
-  Status keep_inputs();
+  /// Copies the inputs out of the client's memory: what is hashed then is what runs. After locate_inputs(). Returns false if
+  /// there is no memory for the copy: nothing is kept then, and src() is as before.
+  bool keep_inputs();
   /// Places each output in its slot if it fits. Other outputs get no memory here and travel as frames.
   ///   Errors  kInvalidArgument: a slot outside its arena; more bytes in frames than a message may have
   /// Those whose sizes depend on data are left for place_output().

@@ -125,17 +125,18 @@ Status RequestRunner::run(Frames message) {
   return status;
 }
 
-// A suspect's hash is in the status line before it runs: the supervisor reads it there after a crash.
+// A suspect's hash is in the status line before it runs: the supervisor reads it there after a crash. A suspect that leaves no
+// memory for the copy runs without a hash: it may be innocent.
 Status RequestRunner::refuse_quarantined(Job& job) {
   if (job.header().request_id == wire::kProbeRequest) return {};  // it finds out whether its input is bad here
   const bool is_suspect = (job.header().lane_flags & wire::kHashInputs) != 0;
   if (is_suspect || job.header().quarantine != 0) before_long_();
   if (job.header().quarantine != 0) environment_.quarantine.wait_for(job.header().quarantine, kQuarantineLimit);
-  if (!is_suspect && environment_.quarantine.is_empty()) return {};
   // Its client could show other inputs while they are hashed, and so have those of others refused.
-  if (is_suspect) SHOAL_RETURN_IF_ERROR(job.keep_inputs());
+  const bool are_kept = is_suspect && job.keep_inputs();
+  if (!are_kept && environment_.quarantine.is_empty()) return {};
   const std::uint64_t hash = hash_inputs(job.src());
-  if (is_suspect) line_.running_hash.store(hash, std::memory_order_relaxed);
+  if (are_kept) line_.running_hash.store(hash, std::memory_order_relaxed);
   if (!environment_.quarantine.contains(hash)) return {};
   char text[17];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));

@@ -76,7 +76,10 @@ TEST_F(LedgerDeathTest, ARequestBesideWhichOthersCrashRunsAloneInTheEndAndIsAnsw
   }
   ready(worker, 2);
   ++attempt;
-  EXPECT_EQ(words(), Words{format("send 1@{}.0#{} alone", worker, attempt)});
+  const auto sent = taken();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_TRUE(sent[0].request == innocent && sent[0].alone);
+  EXPECT_FALSE(sent[0].hash_inputs) << "nothing accuses it, and a copy of its inputs takes memory";
   EXPECT_TRUE(answer(innocent, {worker, 0}, attempt));
   EXPECT_EQ(words(), (Words{"forward 1", format("send 2@{}.0#2 alone", worker)}));
 }

@@ -10,8 +10,11 @@
 
 #include <chrono>
 #include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
+#include "shm/segment/segment.hpp"
 #include "shm/wire/control.hpp"
 #include "tests/support/child_process.hpp"
 #include "tests/support/lane_parts.hpp"
@@ -27,10 +30,12 @@ class LaneMemoryTest : public ::testing::Test {
  protected:
   static constexpr wire::PeerId kLane = 1;
   static constexpr int kLimitMs = 10'000, kMemoryMb = 64;
+  static constexpr int kArenaMib = 65;  ///< each of the client's arenas
 
   LaneMemoryTest() {
     if (test::kSanitized) return;
     ::mallopt(M_MMAP_THRESHOLD, 128 * 1024);  // as in the zygote; what is freed here is not kept either
+    for (const char* label : {"input", "output"}) arenas_.push_back(create_memfd(label, kArenaMib << 20).value());
     lane_process_ = test::start_child([&] { return serve(); });
     pollfd ready{is_ready_.get(), POLLIN, 0};
     EXPECT_EQ(::poll(&ready, 1, kLimitMs), 1);
@@ -52,6 +57,23 @@ class LaneMemoryTest : public ::testing::Test {
     test::RequestMessages messages;
     messages.add(test::framed_request(id, input), input);
     ASSERT_TRUE(router_.push(kLane, messages[0], {}).ok());
+    EXPECT_TRUE(router_.flush().empty());
+  }
+  /// Sends a request whose tensor is in its client's arena, where there is room for the answer, too.
+  void send_in_arena(std::uint64_t id, std::uint16_t lane_flags) {
+    wire::Request request;
+    request.header = {.kind = static_cast<std::uint16_t>(wire::Kind::kRequest),
+                      .client_id = test::kClient,
+                      .request_id = id,
+                      .attempt = 1,
+                      .lane_flags = lane_flags};
+    request.inputs = {wire::to_wire({DType::kFloat32, Shape{kArenaMib << 18}, nullptr})};
+    request.outputs.resize(1);
+    request.outputs[0].capacity_bytes = kArenaMib << 20;
+    std::vector<std::byte> frame;
+    wire::encode_request(request, frame);
+    const std::span<const std::byte> frames[] = {frame};
+    ASSERT_TRUE(router_.push(kLane, frames, {}).ok());
     EXPECT_TRUE(router_.flush().empty());
   }
   /// The code of the next answer, which is that of the request `id`.
@@ -87,6 +109,7 @@ class LaneMemoryTest : public ::testing::Test {
     wire::MessageContext context;
     parts.environment.control_fd = control_.theirs.get();
     Lane lane(parts.environment, 0, wire::Dealer::bind(context, directory_.path("w1-0")).value(), parts.line);
+    if (!parts.arenas.attach(test::kClient, arenas_).ok()) return 2;
     parts.memory = MemoryLimit::set(kMemoryMb, 1).value();
     if (!lane.start().ok()) return 1;
     ::eventfd_write(is_ready_.get(), 1);
@@ -95,6 +118,7 @@ class LaneMemoryTest : public ::testing::Test {
   }
 
   const test::ScratchDirectory directory_;
+  std::vector<UniqueFd> arenas_;
   const UniqueFd is_ready_{::eventfd(0, EFD_CLOEXEC)};
   wire::ControlPair control_ = wire::make_control_pair().value();
   pid_t lane_process_ = 0;
@@ -127,6 +151,14 @@ TEST_F(LaneMemoryTest, ALaneThatCannotReceiveEndsAtOnce) {
   EXPECT_EQ(receive(1), StatusCode::kOk);
   send(2, 2 * kMemoryMb);
   EXPECT_EQ(end_of_lane(kLimitMs), 128 + SIGABRT);
+}
+
+// What is hashed is a copy. A suspect may be innocent, and it runs without one.
+TEST_F(LaneMemoryTest, ASuspectWhoseInputsFindNoMemoryForACopyRuns) {
+  for (std::uint64_t id = 1; id <= 2; ++id) {
+    send_in_arena(id, wire::kHashInputs);
+    EXPECT_EQ(receive(id), StatusCode::kOk);
+  }
 }
 
 }  // namespace
