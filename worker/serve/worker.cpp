@@ -32,7 +32,7 @@ class Worker {
   Status start() {
     // Still to start after ZeroMQ's threads: the lanes, the threads that compile and unmap, and each lane's OpenMP threads.
     const std::size_t threads_to_come = 2 + options_.lanes * static_cast<std::size_t>(served_.threads);
-    SHOAL_RETURN_IF_ERROR(check_spare_threads(wire::MessageContext::kThreads + threads_to_come));
+    if (options_.tries_threads) SHOAL_RETURN_IF_ERROR(check_spare_threads(wire::MessageContext::kThreads + threads_to_come));
     SHOAL_ASSIGN_OR_RETURN(std::vector<UniqueFd> bound, bind_lanes());
     SHOAL_RETURN_IF_ERROR(enter_worker_sandbox());
     SHOAL_ASSIGN_OR_RETURN(status_page_, Segment::map(options_.status_page, Segment::Access::kReadWrite));

@@ -12,9 +12,10 @@ namespace shoal::worker {
 struct WorkerOptions {
   std::uint64_t incarnation = 0;
   std::size_t lanes = 1;
-  std::string sockets;   ///< the lanes' sockets are at SOCKETS-<lane>
-  UniqueFd control;      ///< to the supervisor
-  UniqueFd status_page;  ///< memfd of at least `lanes` lines
+  std::string sockets;         ///< the lanes' sockets are at SOCKETS-<lane>
+  bool tries_threads = false;  ///< first checks that its threads can start, which takes a millisecond (check_spare_threads())
+  UniqueFd control;            ///< to the supervisor
+  UniqueFd status_page;        ///< memfd of at least `lanes` lines
 };
 
 /// Sends READY, then serves until the control socket ends. Then it exits at once, whatever its lanes are doing.

@@ -262,6 +262,7 @@ class Zygote {
     run_worker(served, {.incarnation = message.id,
                         .lanes = message.a,
                         .sockets = std::move(message.text),
+                        .tries_threads = last_ended_itself_,
                         .control = std::move(message.fds[0]),
                         .status_page = std::move(message.fds[1])});
   }
@@ -275,6 +276,7 @@ class Zygote {
       const bool is_ours = ::waitid(P_PID, static_cast<id_t>(worker.pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0;
       if (is_ours && info.si_pid == 0) return false;  // it lives
       if (is_ours) dead_.push_back({worker.pid, SteadyClock::now()});
+      if (is_ours) last_ended_itself_ = info.si_code == CLD_EXITED ? info.si_status != 0 : info.si_status == SIGABRT;
       if (is_ours && worker.incarnation != 0) {
         send({.kind = ControlKind::kExited,
               .id = worker.incarnation,
@@ -314,6 +316,8 @@ class Zygote {
   GoldenCase golden_;
   std::vector<ForkedWorker> workers_;  // that live
   std::vector<DeadWorker> dead_;       // that are not reaped; who died first comes first
+  // So libraries end a process in which a thread does not start: ZeroMQ aborts, OpenMP exits. The next worker says so instead.
+  bool last_ended_itself_ = false;
 };
 
 }  // namespace
