@@ -160,11 +160,13 @@ void PoolCore::prepare(const std::shared_ptr<PendingRequest>& request) try {
   }
   mutex_.lock();
   request->is_being_prepared = false;
-  if (!parked_.contains(request->seq)) {
+  const bool is_parked = parked_.contains(request->seq);
+  if (is_parked) request->inputs.swap(inputs);
+  for (RequestInput& no_longer_needed : inputs) leave_owner(no_longer_needed, left_owners_);
+  if (!is_parked) {
     frame_bytes_.fetch_sub(frame_bytes - frame_bytes_before, std::memory_order_relaxed);
     return;
   }
-  request->inputs = std::move(inputs);
   request->frame_bytes = frame_bytes;
   if (!placed.ok()) return fail(*request, std::move(placed));
   request->is_prepared = true;

@@ -218,9 +218,11 @@ bool PoolCore::wait_for_outcome(PendingRequest& request) {
     if (fork_guard_.in_child()) return false;
     if (!is_overdue(request) || wait_while_alive(request)) continue;
     if (!is_overdue(request)) continue;  // it was parked, and has been sent meanwhile
+    Left left;  // destroyed after the mutex is released
     const MutexLock lock(mutex_);
     if (request.is_done()) break;
     fail(request, silence(format("a request of model '{}'", request.model.name)));
+    left = take_left();
   }
   return true;
 }
@@ -228,10 +230,12 @@ bool PoolCore::wait_for_outcome(PendingRequest& request) {
 // A request that was sent keeps its slots, because a worker may still use them.
 void PoolCore::expire(PendingRequest& request) {
   if (request.is_done() || monotonic_now_ns() < overdue_ns(request) || fork_guard_.in_child()) return;
+  Left left;  // destroyed after the mutex is released
   const MutexLock lock(mutex_);
   if (request.is_done()) return;
   fail(request, deadline_exceeded("model '{}': no answer from the daemon in {} within the request's timeout", request.model.name,
                                   options_.directory));
+  left = take_left();
 }
 
 void PoolCore::poll() {

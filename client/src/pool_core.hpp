@@ -164,6 +164,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
       SHOAL_REQUIRES(mutex_);
 
   Status begin(const std::shared_ptr<PendingRequest>& request) SHOAL_REQUIRES(mutex_);
+  void start(const std::shared_ptr<PendingRequest>& request) SHOAL_REQUIRES(mutex_);
   Status use_session(SessionState& session) SHOAL_REQUIRES(mutex_);
   void drop_session(SessionState& session, Status why) SHOAL_REQUIRES(mutex_);
   void close_idle_sessions(std::uint64_t now_ns) SHOAL_REQUIRES(mutex_);

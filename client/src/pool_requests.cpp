@@ -62,18 +62,22 @@ void PoolCore::submit(const std::shared_ptr<PendingRequest>& request, std::strin
   }
   Left left;  // destroyed after the mutex is released
   const MutexLock lock(mutex_);
-  if (Status begun = begin(request); !begun.ok()) return fail(*request, std::move(begun));
+  Status begun = begin(request);
+  begun.ok() ? start(request) : fail(*request, std::move(begun));
+  left = take_left();
+}
+
+void PoolCore::start(const std::shared_ptr<PendingRequest>& request) {
   request->seq = ++last_seq_;
   try {
     if (!is_ready()) advance_connection();
     route(request);
   } catch (const std::bad_alloc&) {
-    fail(*request, out_of_memory("a request", model));
+    fail(*request, out_of_memory("a request", request->model.name));
   }
   while (request->is_being_prepared && std::erase(unprepared_, request) > 0) prepare(request);
   for (const RequestInput& input : request->inputs) bytes_since_progress_ += input.view.size_bytes();  // states, too
   progress_after_sends();
-  left = take_left();
 }
 
 // A thread that polls ZeroMQ's descriptor may have lost its edge by this send. Without one, to look for answers at every request

@@ -62,6 +62,10 @@ struct RequestInput {
 
 /// Owners that callers gave to their tensors. To be destroyed without the core's mutex, because a deleter may use the pool.
 using Owners = std::vector<std::shared_ptr<void>>;
+inline void leave_owner(RequestInput& input, Owners& left) noexcept try {
+  if (input.is_callers && input.owner) left.push_back(std::move(input.owner));
+} catch (const std::bad_alloc&) {  // it is destroyed with the mutex held
+}
 
 /// A model or one version of it. Each has a description.
 struct ModelKey {
@@ -108,21 +112,15 @@ struct PendingRequest : Completion {
   /// Called when it is done: only an unanswered request is sent again.
   void drop_frames(Owners& left) {
     std::erase_if(inputs, [&](RequestInput& input) {
-      if (!input.arena) leave(input, left);
+      if (!input.arena) leave_owner(input, left);
       return !input.arena;
     });
   }
   /// Called when no worker uses the slots any more. Slots in tensors of the user stay taken.
   void release_slots(Owners& left) {
-    for (RequestInput& input : inputs) leave(input, left);
+    for (RequestInput& input : inputs) leave_owner(input, left);
     inputs.clear();
     output_slots.clear();
-  }
-
- private:
-  static void leave(RequestInput& input, Owners& left) noexcept try {
-    if (input.is_callers && input.owner) left.push_back(std::move(input.owner));
-  } catch (const std::bad_alloc&) {  // it is destroyed with the mutex held
   }
 };
 

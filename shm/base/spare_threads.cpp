@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <list>
@@ -41,22 +42,26 @@ void wait_until_gone(pid_t thread, std::chrono::steady_clock::time_point limit) 
 }  // namespace
 
 Status check_spare_threads(std::size_t count) {
+  std::atomic<bool> may_end{false};
+  std::list<Probe> probes;
+  for (std::size_t i = 0; i < count; ++i) probes.emplace_back(may_end);
   pthread_attr_t attributes;
   if (const int error = ::pthread_attr_init(&attributes); error != 0) return status_from_errno("start", "a thread", error);
   // The C library keeps the stacks of threads that ended. Small ones take no noticeable part of `memory_mb`.
   ::pthread_attr_setstacksize(&attributes, std::max<std::size_t>(static_cast<std::size_t>(PTHREAD_STACK_MIN), 64 * 1024));
-  std::atomic<bool> may_end{false};
-  std::list<Probe> probes;
+  auto failed = probes.begin();
   int error = 0;
   {
     const BlockedSignals no_signal_handlers_there;
-    while (error == 0 && probes.size() < count) {
-      Probe& probe = probes.emplace_back(may_end);
-      error = ::pthread_create(&probe.thread, &attributes, run_probe, &probe);
+    for (; failed != probes.end(); ++failed) {
+      error = ::pthread_create(&failed->thread, &attributes, run_probe, &*failed);
+      // A program with many variables of its threads needs larger stacks than these.
+      if (error == EINVAL) error = ::pthread_create(&failed->thread, nullptr, run_probe, &*failed);
+      if (error != 0) break;
     }
   }
   ::pthread_attr_destroy(&attributes);
-  if (error != 0) probes.pop_back();
+  probes.erase(failed, probes.end());
   may_end.store(true);
   may_end.notify_all();
   for (const Probe& probe : probes) ::pthread_join(probe.thread, nullptr);

@@ -122,6 +122,19 @@ TEST_F(Sessions, AStepThatEndsByItsTimeoutIsSentAgain) {
   expect_right_steps(session, 1, 3, 10, state);
 }
 
+TEST_F(Sessions, AStepThatIsRefusedReleasesItsInputs) {
+  Session session = pool_.open_session("rnn").value();
+  Prediction under_way = session.submit({{"data", recurrent_input(1, 0)}});
+  const std::uint64_t used_bytes = pool_.usage().inputs.used_bytes;
+  Tensor loan = pool_.loan(DType::kFloat32, {1, 4}).value();
+  TensorView view = loan.view();
+  std::ranges::fill(view.bytes(), std::byte{0});
+  Prediction refused = session.submit({{"data", std::exchange(loan, {})}});
+  EXPECT_EQ(pool_.usage().inputs.used_bytes, used_bytes);
+  EXPECT_EQ(refused.get().status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(under_way.get().ok());
+}
+
 TEST_F(Sessions, GoOnWithTheNextDaemon) {
   Pool pool = daemon_.connect({.reconnect_timeout = 1min});
   Session session = pool.open_session("rnn").value();

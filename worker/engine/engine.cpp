@@ -229,6 +229,8 @@ struct Engine::Impl {
       const Tensor& tensor = std::ranges::find(from, spec.name, &NamedTensor::name)->tensor;
       if (const Status matches = check_matches(spec, tensor.dtype(), tensor.shape()); !matches.ok())
         return matches.with_context(format("model '{}'", info.name));
+      if (tensor.size_bytes() > 0 && !tensor.view().data)
+        return invalid_argument("model '{}': input '{}': its tensor has no bytes", info.name, spec.name);
       specs.push_back({spec.name, tensor.dtype(), tensor.shape()});
       src.push_back(tensor.view());
     }

@@ -23,6 +23,15 @@ bool holds_with_threads(rlim_t most, const std::function<bool()>& check) {
          }) == 0;
 }
 
+// More than the stacks of the probes have room for. Each thread has them there.
+thread_local char variables_of_a_thread[128 * 1024];
+
+TEST(SpareThreads, MayHaveMoreVariablesThanASmallStackHolds) {
+  variables_of_a_thread[0] = 1;
+  const Status spare = check_spare_threads(2);
+  EXPECT_TRUE(spare.ok()) << spare.to_string();
+}
+
 class SpareThreadsTest : public testing::Test {
  protected:
   void SetUp() override {

@@ -86,6 +86,8 @@ TEST_F(EngineTest, MistakesAreNamed) {
   EXPECT_EQ(engine.run({{"data", good}, {"data", good}}).status().message(), "model 'net': input 'data' is given twice");
   EXPECT_EQ(engine.run({{"data", Tensor::create(DType::kInt32, Shape{1, 2}).value()}}).status().code(),
             StatusCode::kInvalidArgument);
+  const Tensor without_bytes({DType::kFloat32, Shape{1, 2}, nullptr}, nullptr);
+  EXPECT_EQ(engine.run({{"data", without_bytes}}).status().message(), "model 'net': input 'data': its tensor has no bytes");
   EXPECT_EQ(engine.submit("other", {{"data", good}}).get().status().code(), StatusCode::kNotFound);
   EXPECT_EQ(Engine::load("/nowhere").status().code(), StatusCode::kNotFound);
 }
