@@ -31,11 +31,11 @@ set(SHOAL_HEADERS <algorithm> <chrono> <filesystem> <functional> <map> <memory> 
 file(CONFIGURE OUTPUT headers.cpp CONTENT "")
 add_library(shoal_headers OBJECT EXCLUDE_FROM_ALL ${CMAKE_CURRENT_BINARY_DIR}/headers.cpp)
 target_link_libraries(shoal_headers PRIVATE shoal_flags)
-target_compile_options(shoal_headers PRIVATE ${OpenMP_CXX_FLAGS} ${SHOAL_LIBRARY_FLAGS})
+target_compile_options(shoal_headers PRIVATE ${OpenMP_CXX_FLAGS})
 target_precompile_headers(shoal_headers PRIVATE ${SHOAL_HEADERS})
 
 # shoal_library(NAME SOURCES a.cpp ... [DEPENDS target ...] [FLAGS option ...]): one static library per folder, linked into the binaries and
-# libshoal*. FLAGS are options of its own, instead of SHOAL_LIBRARY_FLAGS: ${SHOAL_COLD_FLAGS} where speed does not count.
+# libshoal*. FLAGS are options of its own: ${SHOAL_COLD_FLAGS} where speed does not count.
 function(shoal_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS;FLAGS" ${ARGN})
   add_library(${name} STATIC ${arg_SOURCES})
@@ -44,7 +44,6 @@ function(shoal_library name)
   if(arg_FLAGS)
     target_precompile_headers(${name} PRIVATE ${SHOAL_HEADERS})
   else()
-    target_compile_options(${name} PRIVATE ${SHOAL_LIBRARY_FLAGS})
     target_precompile_headers(${name} REUSE_FROM shoal_headers)
   endif()
 endfunction()

@@ -110,7 +110,7 @@ Status infer_diagonal_indices(const Node& node, SourceValues src, ResultValues d
 }
 
 Status compute_diagonal_indices(const Node&, Sources, Results dst) {
-  for (std::int64_t i = 0; i < dst[0].element_count(); ++i) elements<std::int64_t>(dst[0])[i] = i % dst[0].shape[1];
+  for (std::int64_t i = 0, end = dst[0].element_count(); i < end; ++i) elements<std::int64_t>(dst[0])[i] = i % dst[0].shape[1];
   return {};
 }
 

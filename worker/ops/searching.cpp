@@ -40,7 +40,7 @@ Status compute_nonzero(const Node& node, Sources src, Results dst) {
   const Shape& shape = src[0].shape;
   std::int64_t found = 0;
   SHOAL_RETURN_IF_ERROR(dispatch<Numbers>(node, as_byte(src[0].dtype), [&]<typename T>() {
-    for (std::int64_t at = 0; at < shape.element_count(); ++at) {
+    for (std::int64_t at = 0, end = shape.element_count(); at < end; ++at) {
       if (static_cast<Compute<T>>(load_element_once(elements<T>(src[0]) + at)) == 0) continue;
       std::int64_t* const to = elements<std::int64_t>(dst[0]) + found++ * shape.rank();
       std::int64_t rest = at;
@@ -92,7 +92,7 @@ Status compute_unique(const Node& node, Sources src, Results dst) {
 
 Status compute_check_all(const Node& node, Sources src, Results dst) {
   SHOAL_RETURN_IF_ERROR(dispatch<Numbers>(node, as_byte(src[0].dtype), [&]<typename T>() {
-    for (std::int64_t i = 0; i < src[0].element_count(); ++i) {
+    for (std::int64_t i = 0, end = src[0].element_count(); i < end; ++i) {
       if (static_cast<Compute<T>>(elements<T>(src[0])[i]) == 0)
         return invalid_argument("{}: element {} is 0, and all must be true", describe(node), i);
     }

@@ -191,7 +191,7 @@ Status compute_average(const Node& node, Sources src, Results dst) {
     };
     if (is_line && dst[1].data != nullptr) {  // one sum, also of no data
       A weights = 0;
-      for (std::int64_t i = 0; i < src[1].element_count(); ++i) weights = wrapping(weights, element(1, i), std::plus<>());
+      for (std::int64_t i = 0, end = src[1].element_count(); i < end; ++i) weights = wrapping(weights, element(1, i), std::plus<>());
       elements<T>(dst[1])[0] = to_element<T>(weights);
     }
     groups.each_group([&](std::int64_t first, std::int64_t number) {
@@ -233,7 +233,7 @@ Status compute_percentile(const Node& node, Sources src, Results dst) {
   if (src.size() > 1) {
     percents.clear();
     SHOAL_RETURN_IF_ERROR(dispatch<Numbers>(node, src[1].dtype, [&]<typename T>() {
-      for (std::int64_t i = 0; i < src[1].element_count(); ++i)
+      for (std::int64_t i = 0, end = src[1].element_count(); i < end; ++i)
         percents.push_back(static_cast<double>(static_cast<Compute<T>>(elements<T>(src[1])[i])));
       return Status();
     }));
@@ -302,7 +302,7 @@ Status compute_histogram(const Node& node, Sources src, Results dst) {
                                : static_cast<C>(from_float<T>((right + left) / static_cast<double>(bins))));
     }
     std::vector<std::int64_t> counts(static_cast<std::size_t>(bins));
-    for (std::int64_t i = 0; i < src[0].element_count(); ++i) {
+    for (std::int64_t i = 0, end = src[0].element_count(); i < end; ++i) {
       const C x = static_cast<C>(load_element_once(elements<T>(src[0]) + i));
       const std::int64_t bin = is_given ? bin_between(edges, x) : bin_of(histogram, edges, x);
       if (bin >= 0) ++counts[static_cast<std::size_t>(bin)];
@@ -318,7 +318,7 @@ Status compute_poly_val(const Node& node, Sources src, Results dst) {
     using C = Compute<T>;
     return map<T>(src[1], dst[0], [&](C x) {
       C sum = 0;
-      for (std::int64_t i = 0; i < src[0].element_count(); ++i)
+      for (std::int64_t i = 0, end = src[0].element_count(); i < end; ++i)
         sum = wrapping(wrapping(sum, x, std::multiplies<>()), static_cast<C>(elements<T>(src[0])[i]), std::plus<>());
       return sum;
     });

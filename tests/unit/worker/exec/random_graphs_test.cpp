@@ -39,7 +39,7 @@ constexpr std::size_t kMostFailures = 20;  // that are printed
 
 TEST(RandomGraphs, AnswerOnCpuFusedAndUnfusedAsByTheOracle) {
   const std::uint64_t first = number_from("SHOAL_RANDOM_SEED", 1),
-                      count = number_from("SHOAL_RANDOM_GRAPHS", test::kSanitized ? 40 : 300);
+                      count = number_from("SHOAL_RANDOM_GRAPHS", test::kSanitized ? 20 : 200);
   std::size_t failures = 0, ran = 0, compared = 0, loosely = 0, bodies = 0;
   for (std::uint64_t seed = first; seed < first + count && failures < kMostFailures; ++seed) {
     std::vector<std::uint8_t> bytes = bytes_of(seed);

@@ -12,7 +12,7 @@ Tensor tensor_of_numbers(const TensorSpec& spec, const std::function<double(std:
   Tensor tensor = Tensor::create(spec.dtype, spec.shape).value();
   TensorView view = tensor.view();
   dispatch(worker::Numbers(), spec.dtype, [&]<typename T>() {
-    for (std::int64_t i = 0; i < view.element_count(); ++i) elements<T>(view)[i] = from_float<T>(number(i));
+    for (std::int64_t i = 0, end = view.element_count(); i < end; ++i) elements<T>(view)[i] = from_float<T>(number(i));
   });
   return tensor;
 }

@@ -142,7 +142,7 @@ class Comparison {
     ::omp_set_num_threads(before);
     for (std::size_t k = 0; k < got.size(); ++k) {
       const TensorView a = got[k].view(), b = want_[k].view();
-      for (std::int64_t i = 0; i < b.element_count(); ++i) {
+      for (std::int64_t i = 0, end = b.element_count(); i < end; ++i) {
         if (is_same(a, b, i, tolerance_)) continue;
         return ::testing::AssertionFailure()
                << node_.op->name << " {" << node_.attributes.to_text() << "} of " << dtype_name(given_.src[0].dtype()) << " "
@@ -168,7 +168,7 @@ Tensor odd_numbers(DType dtype, const Shape& shape, std::uint64_t seed) {
   Tensor tensor = Tensor::create(dtype, shape).value();
   TensorView view = tensor.view();
   dispatch(AnyTypes(), dtype, [&]<typename T>() {
-    for (std::int64_t i = 0; i < view.element_count(); ++i) {
+    for (std::int64_t i = 0, end = view.element_count(); i < end; ++i) {
       const auto at = static_cast<std::uint64_t>(i);
       if constexpr (std::is_same_v<T, bool>)
         elements<std::uint8_t>(view)[i] = static_cast<std::uint8_t>(hash(seed, at) % 4);  // from outside it may be any byte

@@ -23,7 +23,7 @@ Tensor numbers_in(DType dtype, const Shape& shape, double low, double high, std:
   Tensor tensor = Tensor::create(dtype, shape).value();
   TensorView view = tensor.view();
   dispatch(Floats(), dtype, [&]<typename T>() {
-    for (std::int64_t i = 0; i < view.element_count(); ++i) {
+    for (std::int64_t i = 0, end = view.element_count(); i < end; ++i) {
       const std::uint64_t noise = (static_cast<std::uint64_t>(i) + seed * 977) * 0x9E3779B97F4A7C15u;
       elements<T>(view)[i] = from_float<T>(low + (high - low) * static_cast<double>(noise >> 52) / 4096);
     }

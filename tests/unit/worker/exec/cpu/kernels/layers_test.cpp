@@ -21,7 +21,7 @@ Tensor numbers_around(DType dtype, const Shape& shape, double center = 0, std::i
   Tensor tensor = Tensor::create(dtype, shape).value();
   TensorView view = tensor.view();
   dispatch(Numbers(), dtype, [&]<typename T>() {
-    for (std::int64_t i = 0; i < view.element_count(); ++i)
+    for (std::int64_t i = 0, end = view.element_count(); i < end; ++i)
       elements<T>(view)[i] = from_float<T>(center + static_cast<double>((i * 7919 + seed) % 129 - 64) / 32);
   });
   return tensor;

@@ -25,7 +25,7 @@ Tensor numbers_to_reduce(DType dtype, const Shape& shape) {
   Tensor tensor = odd_numbers(dtype, shape);
   TensorView view = tensor.view();
   dispatch(Numbers(), dtype, [&]<typename T>() {
-    for (std::int64_t i = 0; i < view.element_count(); ++i)
+    for (std::int64_t i = 0, end = view.element_count(); i < end; ++i)
       elements<T>(view)[i] = from_float<T>(static_cast<double>((i * 7919) % 29 - 9) / 8);
   });
   return tensor;
@@ -64,7 +64,7 @@ Tensor numbers_with_gaps(DType dtype, const Shape& shape) {
   TensorView view = tensor.view();
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   dispatch(Floats(), dtype, [&]<typename T>() {
-    for (std::int64_t i = 0; i < view.element_count(); ++i) {
+    for (std::int64_t i = 0, end = view.element_count(); i < end; ++i) {
       if (i % 97 == 5) elements<T>(view)[i] = from_float<T>(std::nan(""));
       if (i % 211 == 7) elements<T>(view)[i] = from_float<T>(kInfinity);
       if (i % 331 == 9) elements<T>(view)[i] = from_float<T>(-kInfinity);
@@ -102,7 +102,7 @@ TEST(Reductions, GiveTheSameBitsWithEveryNumberOfThreads) {
   for (const Reduced& reduced : kReductions) {
     const Tensor data = numbers_to_reduce(DType::kFloat64, reduced.shape);
     TensorView noise = data.view();
-    for (std::int64_t i = 0; i < noise.element_count(); ++i)
+    for (std::int64_t i = 0, end = noise.element_count(); i < end; ++i)
       elements<double>(noise)[i] *= 1 + 1e-9 * static_cast<double>(i % 1013);
     const Node node{.op = &ops::kReduce, .name = "r", .attributes = ReduceAttributes{ReduceKind::kSum, reduced.axes}};
     std::vector<double> first;
