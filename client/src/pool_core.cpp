@@ -218,7 +218,7 @@ bool PoolCore::wait_for_outcome(PendingRequest& request) {
     if (fork_guard_.in_child()) return false;
     if (!is_overdue(request) || wait_while_alive(request)) continue;
     if (!is_overdue(request)) continue;  // it was parked, and has been sent meanwhile
-    Left left;  // destroyed after the mutex is released
+    Left left;                           // destroyed after the mutex is released
     const MutexLock lock(mutex_);
     if (request.is_done()) break;
     fail(request, silence(format("a request of model '{}'", request.model.name)));

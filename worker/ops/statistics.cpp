@@ -191,7 +191,8 @@ Status compute_average(const Node& node, Sources src, Results dst) {
     };
     if (is_line && dst[1].data != nullptr) {  // one sum, also of no data
       A weights = 0;
-      for (std::int64_t i = 0, end = src[1].element_count(); i < end; ++i) weights = wrapping(weights, element(1, i), std::plus<>());
+      for (std::int64_t i = 0, end = src[1].element_count(); i < end; ++i)
+        weights = wrapping(weights, element(1, i), std::plus<>());
       elements<T>(dst[1])[0] = to_element<T>(weights);
     }
     groups.each_group([&](std::int64_t first, std::int64_t number) {
