@@ -125,6 +125,7 @@ Result<ModelInfo> PoolCore::describe(std::string_view model, std::uint64_t versi
   SHOAL_RETURN_IF_ERROR(check_model_name(model));
   std::shared_ptr<ControlCall> call;
   {
+    Left left;  // destroyed after the mutex is released
     const MutexLock lock(mutex_);
     const ModelKey key{std::string(model), version};
     const auto known = models_.find(key);
@@ -135,6 +136,7 @@ Result<ModelInfo> PoolCore::describe(std::string_view model, std::uint64_t versi
       SHOAL_ASSIGN_OR_RETURN(call, ask_description(key));
     }
     progress();
+    left = take_left();
   }
   // If there is no answer, the call stays, because requests may wait for it.
   SHOAL_ASSIGN_OR_RETURN(const std::string answer, answer_of(*call));
@@ -153,10 +155,12 @@ Result<std::string> PoolCore::ask(std::string json, std::vector<std::byte>* atta
   SHOAL_RETURN_IF_ERROR(usable());
   std::shared_ptr<ControlCall> call;
   {
+    Left left;  // destroyed after the mutex is released
     const MutexLock lock(mutex_);
     call = start_call(std::move(json));
     call->ends_daemon = ends_daemon;
     progress();
+    left = take_left();
   }
   Result<std::string> answer = answer_of(*call);
   const MutexLock lock(mutex_);

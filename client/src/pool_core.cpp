@@ -148,6 +148,14 @@ void PoolCore::wait_locked(const Completion& target, std::uint64_t until_ns) {
       if (!is_driven_) progress();  // it polls next, and threads that sent without a driver may have consumed the edge
       continue;
     }
+    if (Left left = take_left(); !left.is_empty()) {  // what owners do at the end takes as long as it likes: another one polls
+      wake_next_driver();
+      mutex_.unlock();
+      left = {};
+      mutex_.lock();
+      progress();
+      continue;
+    }
     is_driven_ = true;
     driver_target_ = &target;
     poll_descriptors(std::min(until_ns, next_timer_ns()));
@@ -262,9 +270,7 @@ void PoolCore::poll_descriptors(std::uint64_t until_ns) {
     limit.tv_sec = static_cast<time_t>((until_ns - now_ns) / 1'000'000'000);
     limit.tv_nsec = static_cast<long>((until_ns - now_ns) % 1'000'000'000);
   }
-  Left left = take_left();
   mutex_.unlock();
-  left = {};
   ::ppoll(fds, count, until_ns == kForever ? nullptr : &limit, nullptr);
   mutex_.lock();
   if (fds[0].revents != 0) {

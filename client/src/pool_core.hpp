@@ -82,6 +82,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   struct Left {
     std::array<std::shared_ptr<Arena>, 2> arenas;
     Owners owners;
+    bool is_empty() const { return !arenas[0] && !arenas[1] && owners.empty(); }
   };
 
   struct ModelEntry {

@@ -211,9 +211,9 @@ Status Clients::check_may_wait(uid_t user) const {
 }
 
 void Clients::admit_waiting(std::uint64_t now_ns) {
-  // Then admit() would refuse everybody, also those who have sent nothing.
-  if (loop_.closer().is_full()) return admit_again_.set(now_ns + kShortageNs);
   for (int looked = 0; looked < kMostPerTurn && (connections_per_second_ == 0 || admissions_.next_ns() <= now_ns); ++looked) {
+    // Then admit() would refuse everybody, also those who have sent nothing.
+    if (loop_.closer().is_full()) return admit_again_.set(now_ns + kShortageNs);
     auto arrival = arrivals_.take();
     if (!arrival) return;
     const auto who = identity_of(arrival->connection.get());

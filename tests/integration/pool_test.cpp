@@ -321,5 +321,31 @@ TEST(Pool, TheDeleterOfAnInputMayUseThePool) {
   }
 }
 
+// The deleter runs in the thread that would poll next.
+TEST(Pool, TheDeleterOfAnInputMayWaitForAnAnswer) {
+  const DaemonFixture daemon;
+  Pool pool = daemon.connect();
+  ASSERT_TRUE(pool.predict("echo", {{"data", counting({4})}}).ok());
+  StatusCode asked = StatusCode::kInternal;
+  const auto ask = [&](Tensor* tensor) {
+    asked = pool.submit("echo", {{"data", counting({4})}}, {.timeout = 5s}).get().status().code();
+    delete tensor;
+  };
+  Tensor loan = pool.loan(DType::kFloat32, {4}).value();
+  const TensorView view = loan.view();
+  std::shared_ptr<void> owner(new Tensor(std::move(loan)), ask);
+  const Prediction first = pool.submit("echo", {{"data", Tensor(view, std::move(owner))}});
+  std::this_thread::sleep_for(200ms);  // its answer lies in the socket
+  const pid_t worker = daemon.workers().at(0);
+  ::kill(worker, SIGSTOP);
+  Prediction second = pool.submit("echo", {{"data", counting({4})}});
+  const std::jthread goes_on([&] {
+    std::this_thread::sleep_for(300ms);
+    ::kill(worker, SIGCONT);
+  });
+  EXPECT_TRUE(second.get().ok());
+  EXPECT_EQ(asked, StatusCode::kOk);
+}
+
 }  // namespace
 }  // namespace shoal::test

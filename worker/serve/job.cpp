@@ -70,18 +70,18 @@ Status Job::locate_inputs(const ServedModelView& served, Frames message) {
   return {};
 }
 
-bool Job::keep_inputs() {
+bool Job::keep_inputs() try {
   for (const TensorView& input : src_) {
     auto copy = Tensor::create(input.dtype, input.shape);
-    if (!copy.ok()) {  // shapes and types were checked, so memory is lacking
-      kept_.clear();
-      return false;
-    }
+    if (!copy.ok()) throw std::bad_alloc();  // shapes and types were checked
     if (input.size_bytes() > 0) std::memcpy(copy->view().data, input.data, input.size_bytes());
     kept_.push_back(*std::move(copy));
   }
   std::ranges::transform(kept_, src_.begin(), [](Tensor& copy) { return copy.view(); });
   return true;
+} catch (const std::bad_alloc&) {
+  kept_.clear();
+  return false;
 }
 
 void Job::forget_inputs() {

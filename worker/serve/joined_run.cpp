@@ -81,7 +81,7 @@ bool RequestRunner::run_joined(std::span<const Frames> messages) {
   for (std::size_t i = 0; i < messages.size(); ++i) {
     Job& job = jobs_[i];
     if (job.status.ok()) job.status = job.locate_inputs(served_, messages[i]);
-    if (job.status.ok()) job.status = refuse_quarantined(job);
+    if (job.status.ok()) job.status = refuse_quarantined(job, false);  // suspects run alone
     if (!job.status.ok()) continue;
     if (!can_join(joined_.empty() ? job : *joined_.front(), job)) return false;
     joined_.push_back(&job);

@@ -43,15 +43,16 @@ Frames RequestRunner::answer(Frames message, std::shared_ptr<const PendingProgra
   if (job_.status.ok()) {
     // Before the inputs are touched: from here on the request counts as begun, and is blamed for a crash.
     name_in_line(line_, job_.header().request_id, job_.header().attempt, 1);
-    try {
-      job_.status = run(message);
-      if (waits_for_) job_.prepare_notice();
-    } catch (...) {
-      waits_for_.reset();
-      job_.status = explain_exception();
+    const bool is_suspect = (job_.header().lane_flags & wire::kHashInputs) != 0;
+    job_.status = try_to_run(message, is_suspect);
+    // Memory may lack because of the copy. A suspect may be innocent, and then it would be answered without that.
+    if (is_suspect && job_.status.code() == StatusCode::kFailedPrecondition && begin(job_, message) && job_.status.ok()) {
+      line_.running_hash.store(0, std::memory_order_relaxed);
+      job_.status = try_to_run(message, false);
     }
     mark_out_of_memory(job_, job_.status);
   }
+  job_.forget_inputs();
   if (waits_for_) {
     clear_line(line_);
     record(FlightKind::kParked, job_);
@@ -107,9 +108,20 @@ Frames RequestRunner::finish(Job& job, std::span<Job> others) {
   }
 }
 
-Status RequestRunner::run(Frames message) {
+Status RequestRunner::try_to_run(Frames message, bool keeps_inputs) {
+  try {
+    const Status ran = run(message, keeps_inputs);
+    if (waits_for_) job_.prepare_notice();
+    return ran;
+  } catch (...) {
+    waits_for_.reset();
+    return explain_exception();
+  }
+}
+
+Status RequestRunner::run(Frames message, bool keeps_inputs) {
   SHOAL_RETURN_IF_ERROR(job_.locate_inputs(served_, message));
-  SHOAL_RETURN_IF_ERROR(refuse_quarantined(job_));
+  SHOAL_RETURN_IF_ERROR(refuse_quarantined(job_, keeps_inputs));
   SHOAL_RETURN_IF_ERROR(choose_program());
   if (waits_for_) return {};
   SHOAL_RETURN_IF_ERROR(job_.locate_outputs(served_, program_->outputs()));
@@ -127,13 +139,12 @@ Status RequestRunner::run(Frames message) {
 
 // A suspect's hash is in the status line before it runs: the supervisor reads it there after a crash. A suspect that leaves no
 // memory for the copy runs without a hash: it may be innocent.
-Status RequestRunner::refuse_quarantined(Job& job) {
+Status RequestRunner::refuse_quarantined(Job& job, bool keeps_inputs) {
   if (job.header().request_id == wire::kProbeRequest) return {};  // it finds out whether its input is bad here
-  const bool is_suspect = (job.header().lane_flags & wire::kHashInputs) != 0;
-  if (is_suspect || job.header().quarantine != 0) before_long_();
+  if (keeps_inputs || job.header().quarantine != 0) before_long_();
   if (job.header().quarantine != 0) environment_.quarantine.wait_for(job.header().quarantine, kQuarantineLimit);
   // Its client could show other inputs while they are hashed, and so have those of others refused.
-  const bool are_kept = is_suspect && job.keep_inputs();
+  const bool are_kept = keeps_inputs && job.keep_inputs();
   if (!are_kept && environment_.quarantine.is_empty()) return {};
   const std::uint64_t hash = hash_inputs(job.src());
   if (are_kept) line_.running_hash.store(hash, std::memory_order_relaxed);

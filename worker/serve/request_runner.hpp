@@ -112,8 +112,9 @@ class RequestRunner final : private StopCondition, private OutputSink {
   Status find_arenas(Job& job);
   static void mark_out_of_memory(Job& job, const Status& status);
   Frames finish(Job& job, std::span<Job> others = {});
-  Status run(Frames message);
-  Status refuse_quarantined(Job& job);
+  Status try_to_run(Frames message, bool keeps_inputs);
+  Status run(Frames message, bool keeps_inputs);
+  Status refuse_quarantined(Job& job, bool keeps_inputs);
   Status choose_program();
   void note_arena(const Program& program);
   Status give_spare_memory();

@@ -333,6 +333,14 @@ TEST_F(SteppingRunnerTest, ASuspectsHashStandsInItsLineWhileItRuns) {
   EXPECT_EQ(parts_.line.running_hash, 0u);
 }
 
+TEST_F(SteppingRunnerTest, ASuspectThatFindsNoMemoryBesideTheCopyOfItsInputsRunsWithoutOne) {
+  model_.at_step = [&](int) {
+    if (parts_.line.running_hash != 0) throw std::bad_alloc();
+  };
+  EXPECT_EQ(answer(wire::kHashInputs), StatusCode::kOk);
+  EXPECT_EQ(output_, 7);
+}
+
 // Otherwise a client could show the inputs of others while they are hashed, and have these refused.
 TEST_F(SteppingRunnerTest, WhatIsHashedOfASuspectIsWhatRuns) {
   for (const bool is_suspect : {false, true}) {
