@@ -240,9 +240,14 @@ void PoolCore::expire(PendingRequest& request) {
   if (request.is_done() || monotonic_now_ns() < overdue_ns(request) || fork_guard_.in_child()) return;
   Left left;  // destroyed after the mutex is released
   const MutexLock lock(mutex_);
-  if (request.is_done()) return;
-  fail(request, deadline_exceeded("model '{}': no answer from the daemon in {} within the request's timeout", request.model.name,
-                                  options_.directory));
+  try {  // the answer may lie in the socket: the last look may have been before another owner's deleter ran
+    progress();
+  } catch (const std::bad_alloc&) {
+  }
+  if (!request.is_done()) {
+    fail(request, deadline_exceeded("model '{}': no answer from the daemon in {} within the request's timeout",
+                                    request.model.name, options_.directory));
+  }
   left = take_left();
 }
 

@@ -175,6 +175,7 @@ Status RequestRunner::choose_program() {
     SHOAL_ASSIGN_OR_RETURN(program_, served_.model.find_program(specs_));
     if (!program_) {
       const wire::RequestHeader& header = job_.header();
+      job_.forget_inputs();  // the compilation may need the memory of a copy
       waits_for_ = environment_.compiler.compile(
           specs_, {.request_id = header.request_id, .asker = {header.client_id, header.flow}, .line = &line_, .bell = &bell_});
       return {};

@@ -54,6 +54,7 @@ class ArrivalsTest : FewDescriptors, public ClientsTest {
   }
   /// Lets some of those in who wait.
   void serve_in_ms(std::uint64_t ms) {
+    timers_.postpone(ms * 1'000'000);  // the limits of those who have been let in
     timers_.run_due(monotonic_now_ns() + ms * 1'000'000);
     serve();
   }
