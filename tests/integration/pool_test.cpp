@@ -337,10 +337,10 @@ TEST(Pool, TheDeleterOfAnInputMayWaitForAnAnswer) {
   const Prediction first = pool.submit("echo", {{"data", Tensor(view, std::move(owner))}});
   std::this_thread::sleep_for(200ms);  // its answer lies in the socket
   const pid_t worker = daemon.workers().at(0);
-  ::kill(worker, SIGSTOP);
+  stop_process(worker);
   Prediction second = pool.submit("echo", {{"data", counting({4})}});
   const std::jthread goes_on([&] {
-    std::this_thread::sleep_for(300ms);
+    std::this_thread::sleep_for(100ms);  // the watchdog leaves it alone for so long
     ::kill(worker, SIGCONT);
   });
   EXPECT_TRUE(second.get().ok());

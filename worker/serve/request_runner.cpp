@@ -46,9 +46,10 @@ Frames RequestRunner::answer(Frames message, std::shared_ptr<const PendingProgra
     const bool is_suspect = (job_.header().lane_flags & wire::kHashInputs) != 0;
     job_.status = try_to_run(message, is_suspect);
     // Memory may lack because of the copy. A suspect may be innocent, and then it would be answered without that.
-    if (is_suspect && job_.status.code() == StatusCode::kFailedPrecondition && begin(job_, message) && job_.status.ok()) {
+    if (is_suspect && job_.status.code() == StatusCode::kFailedPrecondition) {
+      if (job_.ran != Ran::kNo) record(FlightKind::kEnded, job_, static_cast<std::uint64_t>(job_.status.code()));
       line_.running_hash.store(0, std::memory_order_relaxed);
-      job_.status = try_to_run(message, false);
+      if (begin(job_, message) && job_.status.ok()) job_.status = try_to_run(message, false);
     }
     mark_out_of_memory(job_, job_.status);
   }
