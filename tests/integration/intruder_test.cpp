@@ -1,7 +1,6 @@
 // Peers that break the protocol: each is told why it is refused, and others do not notice.
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
 
@@ -18,6 +17,7 @@
 #include "tests/integration/raw_packets.hpp"
 #include "tests/support/pool_fixture.hpp"
 #include "tests/support/process_sample.hpp"
+#include "tests/support/tcp_connection.hpp"
 
 namespace shoal::test {
 namespace {
@@ -26,16 +26,7 @@ namespace {
 struct Lingering {
   UniqueFd peer, socket;
   Lingering() {
-    const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
-    socklen_t size = sizeof address;
-    auto* const any = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(::bind(listener.get(), any, size), 0);
-    EXPECT_EQ(::listen(listener.get(), 1), 0);
-    EXPECT_EQ(::getsockname(listener.get(), any, &size), 0);
-    socket.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    EXPECT_EQ(::connect(socket.get(), any, size), 0);
-    peer.reset(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    socket = tcp_connection(peer);
     const std::vector<char> bytes(1 << 16);
     while (::send(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
     }

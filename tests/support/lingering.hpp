@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <utility>
@@ -10,6 +9,7 @@
 
 #include "shm/base/unique_fd.hpp"
 #include "shm/wire/control.hpp"
+#include "tests/support/tcp_connection.hpp"
 
 namespace shoal::test {
 
@@ -18,18 +18,7 @@ namespace shoal::test {
 struct Lingering {
   UniqueFd holder, other_end;
   Lingering() {
-    const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    auto* const any = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(::bind(listener.get(), any, size), 0);
-    EXPECT_EQ(::listen(listener.get(), 1), 0);
-    EXPECT_EQ(::getsockname(listener.get(), any, &size), 0);
-    UniqueFd lingers(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    EXPECT_EQ(::connect(lingers.get(), any, size), 0);
-    other_end.reset(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    UniqueFd lingers = tcp_connection(other_end);
     const std::vector<char> bytes(1 << 16);
     while (::send(lingers.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {
     }

@@ -43,10 +43,9 @@ Frames RequestRunner::answer(Frames message, std::shared_ptr<const PendingProgra
   if (job_.status.ok()) {
     // Before the inputs are touched: from here on the request counts as begun, and is blamed for a crash.
     name_in_line(line_, job_.header().request_id, job_.header().attempt, 1);
-    const bool is_suspect = (job_.header().lane_flags & wire::kHashInputs) != 0;
-    job_.status = try_to_run(message, is_suspect);
-    // Memory may lack because of the copy. A suspect may be innocent, and then it would be answered without that.
-    if (is_suspect && job_.status.code() == StatusCode::kFailedPrecondition) {
+    job_.status = try_to_run(message, (job_.header().lane_flags & wire::kHashInputs) != 0);
+    // A hash in the line: there was a copy, and it may be why memory lacks. A suspect may be innocent.
+    if (line_.running_hash.load(std::memory_order_relaxed) != 0 && job_.status.code() == StatusCode::kFailedPrecondition) {
       if (job_.ran != Ran::kNo) record(FlightKind::kEnded, job_, static_cast<std::uint64_t>(job_.status.code()));
       line_.running_hash.store(0, std::memory_order_relaxed);
       if (begin(job_, message) && job_.status.ok()) job_.status = try_to_run(message, false);

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,26 +11,14 @@
 
 #include "shm/base/unique_fd.hpp"
 #include "tests/support/late_page.hpp"
+#include "tests/support/tcp_connection.hpp"
 
 namespace shoal::supervisor {
 namespace {
 
 using namespace std::chrono_literals;
 
-UniqueFd tcp_connection(UniqueFd& other_end) {
-  const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  auto* const any = reinterpret_cast<sockaddr*>(&address);
-  EXPECT_TRUE(::bind(listener.get(), any, size) == 0 && ::listen(listener.get(), 1) == 0);
-  EXPECT_EQ(::getsockname(listener.get(), any, &size), 0);
-  UniqueFd connection(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  EXPECT_EQ(::connect(connection.get(), any, size), 0);
-  other_end.reset(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  return connection;
-}
+using test::tcp_connection;
 
 struct LocalConnection {
   UniqueFd mine, theirs;
