@@ -190,7 +190,7 @@ PoolUsage PoolCore::usage() {
   if (fork_guard_.in_child()) return {};
   PoolUsage usage{usage_of(arena_for_inputs().get()), {}};
   {
-    const MutexLock lock(mutex_);
+    const Lock lock(*this);
     usage.outputs = usage_of(output_.get());
   }
   const auto add = [](ArenaUsage& to, const Copies& copies) {
@@ -282,7 +282,7 @@ void PoolCore::leave_old_connection() {
   if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);
 }
 
-// Unmapping takes half a second per GiB. Requests of old_ have slots in it.
+// Requests of old_ have slots in left_input_.
 PoolCore::Left PoolCore::take_left() {
   return {.arenas = {old_ ? nullptr : std::exchange(left_input_, nullptr), std::exchange(left_output_, nullptr)},
           .owners = std::exchange(left_owners_, {})};

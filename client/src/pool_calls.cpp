@@ -125,8 +125,7 @@ Result<ModelInfo> PoolCore::describe(std::string_view model, std::uint64_t versi
   SHOAL_RETURN_IF_ERROR(check_model_name(model));
   std::shared_ptr<ControlCall> call;
   {
-    Left left;  // destroyed after the mutex is released
-    const MutexLock lock(mutex_);
+    const Lock lock(*this);
     const ModelKey key{std::string(model), version};
     const auto known = models_.find(key);
     const auto under_way = known == models_.end() ? calls_.end() : calls_.find(known->second.describe_seq);
@@ -136,7 +135,6 @@ Result<ModelInfo> PoolCore::describe(std::string_view model, std::uint64_t versi
       SHOAL_ASSIGN_OR_RETURN(call, ask_description(key));
     }
     progress();
-    left = take_left();
   }
   // If there is no answer, the call stays, because requests may wait for it.
   SHOAL_ASSIGN_OR_RETURN(const std::string answer, answer_of(*call));
@@ -155,15 +153,13 @@ Result<std::string> PoolCore::ask(std::string json, std::vector<std::byte>* atta
   SHOAL_RETURN_IF_ERROR(usable());
   std::shared_ptr<ControlCall> call;
   {
-    Left left;  // destroyed after the mutex is released
-    const MutexLock lock(mutex_);
+    const Lock lock(*this);
     call = start_call(std::move(json));
     call->ends_daemon = ends_daemon;
     progress();
-    left = take_left();
   }
   Result<std::string> answer = answer_of(*call);
-  const MutexLock lock(mutex_);
+  const Lock lock(*this);
   calls_.erase(call->seq);  // if the wait ended without an answer: the next daemon is not asked
   if (attachment) *attachment = std::move(call->attachment);
   return answer;

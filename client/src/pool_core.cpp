@@ -70,7 +70,7 @@ Result<std::shared_ptr<PoolCore>> PoolCore::connect(PoolOptions options) {
   std::shared_ptr<PoolCore> core(new PoolCore(std::move(options), std::move(wake_fd)), destroy);
 
   const std::uint64_t until_ns = monotonic_now_ns() + count_ns(core->options_.connect_timeout);
-  const MutexLock lock(core->mutex_);
+  const Lock lock(*core);
   Status status = core->begin_connection(until_ns);
   while (status.code() == StatusCode::kOverloaded && monotonic_now_ns() < until_ns) {
     core->poll_descriptors(std::min(until_ns, monotonic_now_ns() + kAttemptIntervalNs));
@@ -102,8 +102,7 @@ Status PoolCore::usable() const {
 
 void PoolCore::close() {
   if (fork_guard_.in_child()) return;
-  Left left;  // destroyed after the mutex is released
-  const MutexLock lock(mutex_);
+  const Lock lock(*this);
   is_closed_ = true;
   Status why(StatusCode::kCancelled, "pool destroyed");
   try {
@@ -115,13 +114,11 @@ void PoolCore::close() {
   while (!sessions_.empty()) drop_session(*sessions_.front(), copy_of(why));
   drop_other_connections();
   connection_.reset();
-  left = take_left();
 }
 
 bool PoolCore::wait(const Completion& target, std::uint64_t until_ns) {
   if (target.is_done() || fork_guard_.in_child()) return target.is_done();
-  Left left;  // destroyed after the mutex is released
-  const MutexLock lock(mutex_);
+  const Lock lock(*this);
   try {
     wait_locked(target, until_ns);
   } catch (...) {  // std::bad_alloc: this thread's call fails, and the others go on
@@ -129,7 +126,6 @@ bool PoolCore::wait(const Completion& target, std::uint64_t until_ns) {
     throw;
   }
   wake_next_driver();
-  left = take_left();
   return target.is_done();
 }
 
@@ -179,13 +175,13 @@ bool PoolCore::wait_while_alive(const Completion& target) {
   const std::uint64_t look_ns = count_ns(options_.control_timeout) / kLooks + 1;
   std::uint64_t heard = 0;
   {
-    const MutexLock lock(mutex_);
+    const Lock lock(*this);
     heard = heard_;
   }
   for (int silent_looks = 0; silent_looks < kLooks;) {
     if (wait(target, monotonic_now_ns() + look_ns)) return true;
     if (fork_guard_.in_child()) return false;
-    const MutexLock lock(mutex_);
+    const Lock lock(*this);
     if (is_closed_) return target.is_done();
     const bool is_silent = is_ready() && heard_ == heard;  // without a connection, reconnect_timeout bounds the wait
     silent_looks = is_silent ? silent_looks + 1 : 0;
@@ -206,14 +202,14 @@ Status PoolCore::silence(std::string_view what) {
 Result<std::string> PoolCore::answer_of(ControlCall& call) {
   if (wait_while_alive(call)) return call.answer;
   SHOAL_RETURN_IF_ERROR(usable());
-  const MutexLock lock(mutex_);
+  const Lock lock(*this);
   return call.is_done() ? call.answer : silence(name_question(call.json));
 }
 
 // Whether a request without a deadline should have been answered by now. The model's default may have changed since the model was
 // described, so the caller checks that the daemon is silent, too.
 bool PoolCore::is_overdue(const PendingRequest& request) {
-  const MutexLock lock(mutex_);
+  const Lock lock(*this);
   if (!find_sent(request.seq)) return true;  // parked: it waits for the description
   const std::uint64_t limit_ms = request.description->timeout_ms;
   return limit_ms > 0 && (monotonic_now_ns() - request.sent_ns) / 1'000'000 > limit_ms;
@@ -226,11 +222,9 @@ bool PoolCore::wait_for_outcome(PendingRequest& request) {
     if (fork_guard_.in_child()) return false;
     if (!is_overdue(request) || wait_while_alive(request)) continue;
     if (!is_overdue(request)) continue;  // it was parked, and has been sent meanwhile
-    Left left;                           // destroyed after the mutex is released
-    const MutexLock lock(mutex_);
+    const Lock lock(*this);
     if (request.is_done()) break;
     fail(request, silence(format("a request of model '{}'", request.model.name)));
-    left = take_left();
   }
   return true;
 }
@@ -238,8 +232,7 @@ bool PoolCore::wait_for_outcome(PendingRequest& request) {
 // A request that was sent keeps its slots, because a worker may still use them.
 void PoolCore::expire(PendingRequest& request) {
   if (request.is_done() || monotonic_now_ns() < overdue_ns(request) || fork_guard_.in_child()) return;
-  Left left;  // destroyed after the mutex is released
-  const MutexLock lock(mutex_);
+  const Lock lock(*this);
   try {  // the answer may lie in the socket: the last look may have been before another owner's deleter ran
     progress();
   } catch (const std::bad_alloc&) {
@@ -248,16 +241,13 @@ void PoolCore::expire(PendingRequest& request) {
     fail(request, deadline_exceeded("model '{}': no answer from the daemon in {} within the request's timeout",
                                     request.model.name, options_.directory));
   }
-  left = take_left();
 }
 
 void PoolCore::poll() {
   if (fork_guard_.in_child()) return;
   if (!mutex_.try_lock()) return;
-  Left left;  // destroyed after the mutex is released
-  const MutexLock lock(mutex_, std::adopt_lock);
+  const Lock lock(*this, std::adopt_lock);
   progress();
-  left = take_left();
 }
 
 // Polls without the mutex. A thread that closes one of these descriptors meanwhile also wakes this one, which then polls again.

@@ -78,11 +78,29 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   void give_up(PendingRequest& request);
 
  private:
-  /// What nobody uses any more. To be destroyed after the mutex is released.
+  /// What nobody uses any more. It is destroyed without the mutex: unmapping an arena takes half a second per GiB, and a caller's
+  /// deleter takes as long as it likes.
   struct Left {
     std::array<std::shared_ptr<Arena>, 2> arenas;
     Owners owners;
     bool is_empty() const { return !arenas[0] && !arenas[1] && owners.empty(); }
+  };
+
+  /// Holds the mutex for a scope, and then destroys what was left.
+  class SHOAL_SCOPED_CAPABILITY Lock {
+   public:
+    explicit Lock(PoolCore& core) SHOAL_ACQUIRE(core.mutex_) : core_(core) { core_.mutex_.lock(); }
+    /// Takes over a mutex that this thread has already locked.
+    Lock(PoolCore& core, std::adopt_lock_t) SHOAL_REQUIRES(core.mutex_) : core_(core) {}
+    ~Lock() SHOAL_RELEASE() SHOAL_NO_THREAD_SAFETY_ANALYSIS {
+      const Left left = core_.take_left();
+      core_.mutex_.unlock();
+    }
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+
+   private:
+    PoolCore& core_;
   };
 
   struct ModelEntry {
@@ -215,15 +233,14 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   Mutex inputs_mutex_;
   std::shared_ptr<Arena> for_inputs_ SHOAL_GUARDED_BY(inputs_mutex_);  ///< input_, for threads that do not have mutex_
 
-  Mutex mutex_;
+  Mutex mutex_;                                             ///< locked by Lock
   std::shared_ptr<Arena> input_ SHOAL_GUARDED_BY(mutex_);   ///< of connection_; null before it, or without arenas
   std::shared_ptr<Arena> output_ SHOAL_GUARDED_BY(mutex_);  ///< of all connections to one daemon; each daemon has a new one
   std::uint64_t arena_limit_bytes_ SHOAL_GUARDED_BY(mutex_);
   ShrinkRule shrink_rule_ SHOAL_GUARDED_BY(mutex_);
   std::optional<std::uint64_t> keep_of_output_ SHOAL_GUARDED_BY(mutex_);  ///< to how much it shrinks, a part at a time
   std::uint64_t next_part_ns_ SHOAL_GUARDED_BY(mutex_) = 0;
-  /// The input arena of old_, and the output arena of the last daemon, so that they are unmapped when the mutex is released
-  /// (take_left()).
+  /// The input arena of old_, and the output arena of the last daemon (take_left()).
   std::shared_ptr<Arena> left_input_ SHOAL_GUARDED_BY(mutex_), left_output_ SHOAL_GUARDED_BY(mutex_);
   Owners left_owners_ SHOAL_GUARDED_BY(mutex_);  ///< likewise
   wire::MessageContext context_;

@@ -60,11 +60,9 @@ void PoolCore::submit(const std::shared_ptr<PendingRequest>& request, std::strin
     if (placed.code() == StatusCode::kOverloaded) poll();  // what the daemon has released meanwhile makes room for the next one
     return request->complete({.outputs = std::move(placed)});
   }
-  Left left;  // destroyed after the mutex is released
-  const MutexLock lock(mutex_);
+  const Lock lock(*this);
   Status begun = begin(request);
   begun.ok() ? start(request) : fail(*request, std::move(begun));
-  left = take_left();
 }
 
 void PoolCore::start(const std::shared_ptr<PendingRequest>& request) {
@@ -327,8 +325,7 @@ void PoolCore::handle_release(const wire::Parcel& message) {
 
 void PoolCore::cancel(PendingRequest& request) {
   if (fork_guard_.in_child()) return;
-  Left left;  // destroyed after the mutex is released
-  const MutexLock lock(mutex_);
+  const Lock lock(*this);
   if (request.is_done()) return;
   if (find_sent(request.seq)) {
     send_cancel(request);
@@ -336,13 +333,11 @@ void PoolCore::cancel(PendingRequest& request) {
   } else {
     fail(request, request.canceled_by_caller());
   }
-  left = take_left();
 }
 
 void PoolCore::give_up(PendingRequest& request) {
   if (fork_guard_.in_child()) return;
-  Left left;  // destroyed after the mutex is released
-  const MutexLock lock(mutex_);
+  const Lock lock(*this);
   if (request.is_done()) return;
   const bool is_under_way = find_sent(request.seq) != nullptr;
   fail(request, Status(StatusCode::kCancelled, "canceled"));  // nobody reads it; a text of this length allocates nothing
@@ -353,7 +348,6 @@ void PoolCore::give_up(PendingRequest& request) {
     }
   } catch (const std::bad_alloc&) {  // whoever waits goes on
   }
-  left = take_left();
 }
 
 void PoolCore::send_cancel(PendingRequest& request) {

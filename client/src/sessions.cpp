@@ -28,7 +28,7 @@ Result<std::shared_ptr<SessionState>> PoolCore::open_session(std::string_view mo
   if (!has_arenas()) return failed_precondition("this pool was made without arenas: it cannot open sessions");
   const auto session = std::make_shared<SessionState>();
   session->model = model;
-  const MutexLock lock(mutex_);
+  const Lock lock(*this);
   close_idle_sessions(monotonic_now_ns());
   session->used_ns = idle_clock_ns_;
   if (sessions_.size() >= options_.session_limit) {
@@ -41,13 +41,13 @@ Result<std::shared_ptr<SessionState>> PoolCore::open_session(std::string_view mo
 
 void PoolCore::close_session(SessionState& session) {
   if (fork_guard_.in_child()) return;
-  const MutexLock lock(mutex_);
+  const Lock lock(*this);
   drop_session(session, Status(StatusCode::kCancelled, "closed"));  // nobody reads it; a text of this length allocates nothing
 }
 
 Status PoolCore::reset_session(SessionState& session) {
   SHOAL_RETURN_IF_ERROR(usable());
-  const MutexLock lock(mutex_);
+  const Lock lock(*this);
   SHOAL_RETURN_IF_ERROR(use_session(session));
   session.forget();
   return {};

@@ -17,6 +17,7 @@
 #define SHOAL_ACQUIRE(...) SHOAL_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
 #define SHOAL_TRY_ACQUIRE(...) SHOAL_THREAD_ANNOTATION(try_acquire_capability(__VA_ARGS__))
 #define SHOAL_RELEASE(...) SHOAL_THREAD_ANNOTATION(release_capability(__VA_ARGS__))
+#define SHOAL_NO_THREAD_SAFETY_ANALYSIS SHOAL_THREAD_ANNOTATION(no_thread_safety_analysis)
 #define SHOAL_EXCLUDES(...) SHOAL_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
 
 namespace shoal {
