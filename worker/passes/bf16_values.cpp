@@ -1,17 +1,11 @@
 #include "worker/passes/bf16_values.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 
 #include "worker/graph/operators.hpp"
-#include "worker/ops/activation.hpp"
-#include "worker/ops/arithmetic.hpp"
 #include "worker/ops/convolution.hpp"
 #include "worker/ops/fully_connected.hpp"
-#include "worker/ops/movement.hpp"
-#include "worker/ops/normalization.hpp"
-#include "worker/ops/pooling.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -19,15 +13,7 @@ namespace {
 /// Sums of products: they are fast in bf16, and sum in float32.
 bool multiplies(const Node& node) { return node.op == &ops::kConvolution || node.op == &ops::kFullyConnected; }
 
-/// Each element of the result comes from few elements, or from a sum in float32. So the result has the error of one rounding.
-bool keeps_accuracy(const Node& node) {
-  static const std::array kOperators = {
-      &ops::kConvolution, &ops::kFullyConnected, &ops::kBatchNorm,   &ops::kPooling, &ops::kAdaptiveAvgPooling,
-      &ops::kLrn,         &ops::kLeakyRelu,      &ops::kActivation,  &ops::kClip,    &ops::kBinary,
-      &ops::kAddN,        &ops::kScalar,         &ops::kHardSigmoid, &ops::kConcat,  &ops::kTranspose,
-      &ops::kSwapAxes,    &ops::kSlice,          &ops::kSplit};
-  return node.op->facts.is_view == Fact::kYes || std::ranges::find(kOperators, node.op) != kOperators.end();
-}
+bool keeps_accuracy(const Node& node) { return node.op->facts.accuracy == Accuracy::kKept; }
 
 }  // namespace
 

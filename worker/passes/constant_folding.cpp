@@ -5,7 +5,6 @@
 #include "shm/base/errors.hpp"
 #include "worker/graph/aligned_bytes.hpp"
 #include "worker/graph/operators.hpp"
-#include "worker/passes/work.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -18,7 +17,7 @@ constexpr double kMostWork = 0x1p31, kMostWorkPerByte = 16;
 /// What folding may still make and do, in all graphs together.
 struct Left {
   std::uint64_t bytes;  ///< of results
-  double work;          ///< as most_work_of() counts it
+  double work;          ///< as Work::operations
 };
 
 AlignedBytes copy_aligned(const Constant& constant) {
@@ -39,7 +38,7 @@ Result<bool> fold_node(Graph& graph, const Node& node, Left& left) {
   std::uint64_t bytes = 0;
   for (const ValueId id : node.outputs) bytes += size_bytes_of(graph.value(id));
   std::vector<TensorView> src = views_of(graph, node.inputs), dst = views_of(graph, node.outputs);
-  const double work = most_work_of(node, src, dst);
+  const double work = node.op->facts.work(node, src, dst).operations;
   if (bytes > left.bytes || work > left.work) return false;
   left.work -= work;
   std::vector<AlignedBytes> inputs;
