@@ -1,8 +1,9 @@
 // Real checkpoints with known outputs, on both devices.
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <algorithm>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "shm/tensor/npy.hpp"
@@ -53,28 +54,45 @@ Tensor model_input(const std::filesystem::path& file, const std::string& note) {
   return input;
 }
 
+struct Case {
+  std::string name;
+  Tensors inputs, outputs;
+};
+
+/// The cases of a model; none if its folder is missing.
+std::vector<Case> cases_of(const RealModel& real) {
+  const auto folder = test_data() / "models" / real.folder / "expected";
+  std::ifstream index(folder / "expected.json");
+  std::vector<Case> cases;
+  for (const auto& entry : index ? nlohmann::json::parse(index) : nlohmann::json::array()) {
+    if (entry.value("model", real.prefix) != real.prefix) continue;  // the three networks of a cascade share one list
+    Case& each = cases.emplace_back(Case{.name = entry.at("case")});
+    for (const auto& input : entry.at("inputs"))
+      each.inputs.push_back(
+          {input.at("name"), model_input(folder / input.at("file").get<std::string>(), entry.value("note", ""))});
+    for (const auto& output : entry.at("outputs"))
+      each.outputs.push_back({"", read_npy(folder / output.at("file").get<std::string>()).value()});
+  }
+  return cases;
+}
+
+std::string prefix_of(const RealModel& real) { return (test_data() / "models" / real.folder / real.prefix).string(); }
+
 class Models : public ::testing::TestWithParam<std::tuple<const char*, RealModel>> {};
 
 TEST_P(Models, GiveTheExpectedOutputs) {
   const auto& [device, real] = GetParam();
-  const auto folder = test_data() / "models" / real.folder;
-  std::ifstream index(folder / "expected" / "expected.json");
-  if (!index) GTEST_SKIP() << "no model in " << folder << "; set SHOAL_TEST_DATA";
-  for (const auto& entry : nlohmann::json::parse(index)) {
-    if (entry.value("model", real.prefix) != real.prefix) continue;  // the three networks of a cascade share one list
-    SCOPED_TRACE(entry.at("case").get<std::string>());
-    Tensors inputs;
-    for (const auto& input : entry.at("inputs")) {
-      inputs.push_back(
-          {input.at("name"), model_input(folder / "expected" / input.at("file").get<std::string>(), entry.value("note", ""))});
-    }
-    auto model = load_checkpoint((folder / real.prefix).string(), real.epoch, device, specs_of(inputs));
+  const std::vector<Case> cases = cases_of(real);
+  if (cases.empty()) GTEST_SKIP() << "no model " << prefix_of(real) << "; set SHOAL_TEST_DATA";
+  for (const auto& [name, inputs, wanted] : cases) {
+    SCOPED_TRACE(name);
+    auto model = load_checkpoint(prefix_of(real), real.epoch, device, specs_of(inputs));
     ASSERT_TRUE(model.ok()) << model.status().to_string();
     const auto outputs = run(**model, inputs);
     ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
-    ASSERT_EQ(outputs->size(), entry.at("outputs").size());
+    ASSERT_EQ(outputs->size(), wanted.size());
     for (std::size_t i = 0; i < outputs->size(); ++i) {
-      const Tensor want = read_npy(folder / "expected" / entry.at("outputs")[i].at("file").get<std::string>()).value();
+      const Tensor& want = wanted[i].tensor;
       const auto got_values = as_doubles(outputs->at(i).tensor.view()), want_values = as_doubles(want.view());
       EXPECT_EQ(outputs->at(i).tensor.shape(), want.shape());
       EXPECT_TRUE(values_close(got_values, want_values, real.tolerance * largest_magnitude(want_values))) << "output " << i;
@@ -88,6 +106,37 @@ INSTANTIATE_TEST_SUITE_P(, Models, ::testing::Combine(::testing::ValuesIn(kDevic
                            return test_name(std::string(real.folder) + "_" + real.prefix + "_epoch" + std::to_string(real.epoch) +
                                             "_on_" + std::get<0>(info.param));
                          });
+
+// A picture whose two best classes are closer than the error of bf16 may change its class.
+TEST(ModelsInBf16, ClassifyAsInFloat32) {
+  constexpr double kBf16Error = 2e-2;
+  int classified = 0;
+  for (const RealModel& real : {kModels[0], kModels[1], kModels[2], kModels[4], kModels[5]}) {
+    for (const auto& [name, inputs, wanted] : cases_of(real)) {
+      SCOPED_TRACE(format("{} {}", real.folder, name));
+      auto model = load_checkpoint(prefix_of(real), real.epoch, "cpu", specs_of(inputs), {.precision = worker::Precision::kBf16});
+      ASSERT_TRUE(model.ok()) << model.status().to_string();
+      const auto outputs = run(**model, inputs);
+      ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+      const auto got = as_doubles(outputs->at(0).tensor.view()), want = as_doubles(wanted[0].tensor.view());
+      const auto classes = static_cast<std::size_t>(wanted[0].tensor.shape()[1]);
+      ASSERT_EQ(got.size(), want.size());
+      for (std::size_t row = 0; row < want.size(); row += classes) {
+        const auto best = [&](const std::vector<double>& values) {
+          const auto first = values.begin() + static_cast<std::ptrdiff_t>(row);
+          return std::max_element(first, first + static_cast<std::ptrdiff_t>(classes)) - first;
+        };
+        std::vector<double> sorted(want.begin() + static_cast<std::ptrdiff_t>(row),
+                                   want.begin() + static_cast<std::ptrdiff_t>(row + classes));
+        std::ranges::sort(sorted, std::ranges::greater());
+        if (sorted[0] - sorted[1] <= 2 * kBf16Error * std::max(1.0, largest_magnitude(want))) continue;
+        EXPECT_EQ(best(got), best(want)) << "row " << row / classes;
+        ++classified;
+      }
+    }
+  }
+  if (classified == 0) GTEST_SKIP() << "no models; set SHOAL_TEST_DATA";
+}
 
 }  // namespace
 }  // namespace shoal::testing

@@ -79,12 +79,12 @@ void register_dynamic_operators() {
   register_custom_mxnet_operator({.name = "_dynamic_nonzero",
                                   .attributes = &kSchema<CustomAttributes>,
                                   .infer = infer_nonzero,
-                                  .facts = layer_facts(rows_mixed),
+                                  .facts = layer_facts(rows_mixed, work_of_pairs, Accuracy::kLost),
                                   .oracle = compute_nonzero});
   register_custom_mxnet_operator({.name = "_dynamic_nms",
                                   .attributes = &kSchema<CustomAttributes>,
                                   .infer = infer_nms,
-                                  .facts = layer_facts(rows_mixed),
+                                  .facts = layer_facts(rows_mixed, work_of_pairs, Accuracy::kLost),
                                   .oracle = compute_nms});
 }
 

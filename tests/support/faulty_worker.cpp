@@ -256,7 +256,7 @@ void add_operator(const char* name, int inputs, OracleKernel kernel, InferFuncti
                                         .inputs = inputs,
                                         .attributes = &kSchema<CustomAttributes>,
                                         .infer = infer,
-                                        .facts = layer_facts(rows_of_first_input),
+                                        .facts = layer_facts(rows_of_first_input, work_of_pairs, Accuracy::kLost),
                                         .oracle = kernel});
 }
 

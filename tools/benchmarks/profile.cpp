@@ -7,6 +7,7 @@
 #include "shm/base/errors.hpp"
 #include "tools/benchmarks/machine_peak.hpp"
 #include "tools/benchmarks/runnable_model.hpp"
+#include "worker/exec/oracle_share.hpp"
 
 namespace shoal::bench {
 namespace {
@@ -42,14 +43,17 @@ double sum(const std::vector<StepProfile>& steps, double (*of)(const StepProfile
   for (const StepProfile& step : steps) total += of(step);
   return total;
 }
-/// Of the steps that run by oracle kernels, in the time of all.
+/// Of the steps that run by oracle kernels, those of bodies too, in the time of all.
 double oracle_share(const std::vector<StepProfile>& steps) {
-  double oracle = 0, total = 0;
+  std::vector<worker::StepInfo> infos;
+  std::vector<std::uint64_t> times_ns;
   for (const StepProfile& step : steps) {
-    total += step.ms;
-    if (step.info.implementation == "oracle") oracle += step.ms;
+    infos.push_back(step.info);
+    times_ns.push_back(static_cast<std::uint64_t>(1e6 * step.ms));
   }
-  return total > 0 ? oracle / total : 0;
+  double share = 0;
+  for (const worker::OracleNode& node : worker::find_oracle_nodes(infos, times_ns)) share += node.share;
+  return share;
 }
 double time_of(const StepProfile& step) { return step.ms; }
 double bound_of(const StepProfile& step) { return step.bound_ms(); }

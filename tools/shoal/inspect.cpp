@@ -1,11 +1,13 @@
 // shoal inspect: the contents of a checkpoint.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "shm/base/errors.hpp"
 #include "shm/base/json_text.hpp"
@@ -14,12 +16,17 @@
 #include "shm/model/model_config.hpp"
 #include "shm/tensor/spec.hpp"
 #include "shm/tensor/state.hpp"
+#include "shm/wire/tensor_json.hpp"
 #include "tools/shoal/commands.hpp"
+#include "tools/shoal/console.hpp"
 #include "tools/shoal/node_list.hpp"
+#include "worker/engine/model_loader.hpp"
 #include "worker/engine/sparse_inputs.hpp"
 #include "worker/exec/backend.hpp"
+#include "worker/exec/graph_plan.hpp"
 #include "worker/exec/model.hpp"
 #include "worker/exec/oracle_share.hpp"
+#include "worker/exec/owned_outputs.hpp"
 #include "worker/exec/padding.hpp"
 #include "worker/import/importer.hpp"
 #include "worker/passes/infer.hpp"
@@ -66,6 +73,8 @@ struct Report {
   worker::Survey survey;
   std::vector<TensorSpec> inputs, outputs;  ///< Shape::any(): not known
   Parameters parameters;
+  std::vector<worker::RefusedNode> refused;  ///< the nodes that cannot be imported, or do not fit their inputs
+  std::string precision, runs_in, tuning;    ///< as model.toml says; the one taken, empty if it is not known; how that was found
   std::vector<ListedNode> nodes;
   std::vector<worker::OracleNode> oracle_nodes;
   bool is_profiled = false;  ///< their share is measured
@@ -119,41 +128,62 @@ void check_config(const ModelConfig& config, const InputPlan& plan, Report& repo
 Result<std::vector<std::uint64_t>> profile(const worker::Program& program) {
   worker::Context context;
   Tensors tensors;  // owners
-  std::vector<TensorView> src, dst;
-  const auto add = [&](const std::vector<TensorSpec>& specs, std::vector<TensorView>& views) -> Status {
-    for (const TensorSpec& spec : specs) {
-      SHOAL_ASSIGN_OR_RETURN(Tensor tensor, Tensor::create(spec.dtype, spec.shape));
-      views.push_back(tensor.view());
-      tensors.push_back({spec.name, std::move(tensor)});
-    }
-    return {};
-  };
-  SHOAL_RETURN_IF_ERROR(add(program.inputs(), src));
-  SHOAL_RETURN_IF_ERROR(add(program.outputs(), dst));
-  SHOAL_RETURN_IF_ERROR(program.run(context, src, dst));
+  std::vector<TensorView> src;
+  for (const TensorSpec& spec : program.inputs()) {
+    SHOAL_ASSIGN_OR_RETURN(Tensor tensor, Tensor::create(spec.dtype, spec.shape));
+    src.push_back(tensor.view());
+    tensors.push_back({spec.name, std::move(tensor)});
+  }
   std::vector<std::uint64_t> times(program.step_count());
-  context.step_times = times;
-  SHOAL_RETURN_IF_ERROR(program.run(context, src, dst));
+  for (int run = 0; run < 2; ++run) {
+    SHOAL_ASSIGN_OR_RETURN(auto outputs, worker::OwnedOutputs::make(program.outputs()));
+    context.sink = &outputs;
+    std::ranges::fill(times, 0);
+    context.step_times = times;
+    SHOAL_RETURN_IF_ERROR(program.run(context, src, outputs.views()));
+  }
   return times;
 }
 
-/// Compiles the model for its first set of inputs to learn what runs each node.
+/// Loads the model for its first set of inputs to learn what runs each node, and in which precision. Algorithms are measured only
+/// if that chooses the precision.
 Status see_program(const ModelConfig& config, const InputPlan& plan, const worker::Graph& inferred, Report& report) {
-  SHOAL_ASSIGN_OR_RETURN(const worker::Precision precision, worker::parse_precision(config.precision));
   const auto& inputs = plan.input_sets.front();
-  SHOAL_ASSIGN_OR_RETURN(
-      const auto model,
-      worker::Model::load(report.survey.import.graph,
-                          {.device = config.device, .threads = config.threads, .input_sets = {inputs}, .precision = precision}));
+  worker::ModelSource source{.name = report.files.prefix, .config = config};
+  if (!config.golden_file.empty()) source.config.golden_file = report.files.directory / config.golden_file;
+  SHOAL_ASSIGN_OR_RETURN(worker::ModelOptions options, worker::model_options(source, plan));
+  options.input_sets = {inputs};
+  options.buckets.clear();
+  options.max_batch = 1;
+  std::optional<Progress> progress;
+  if (options.precision == worker::Precision::kAuto) {
+    options.tuning_progress = [&progress](std::chrono::milliseconds spent, std::chrono::milliseconds budget) {
+      const auto seconds = [](auto time) { return static_cast<std::size_t>(time / std::chrono::seconds(1)); };
+      if (!progress) progress.emplace("measuring which precision is fastest, seconds", seconds(budget));
+      progress->show(seconds(spent));
+    };
+  } else {
+    options.tuning_budget = {};
+  }
+  SHOAL_ASSIGN_OR_RETURN(const auto model, worker::Model::load(report.survey.import.graph, std::move(options)));
+  progress.reset();
   report.notes.insert(report.notes.end(), model->notes().begin(), model->notes().end());
+  report.runs_in = worker::word_of(model->tuning().precision);
+  if (config.precision == worker::word_of(worker::Precision::kAuto)) report.tuning = worker::to_text(model->tuning());
   model->enter_thread();
   SHOAL_ASSIGN_OR_RETURN(const auto program, model->program(inputs));
+  const auto steps = program->steps();
+  report.nodes = list_nodes(inferred, &steps, config.device, model->has_devices() ? "cpu" : config.device);
   std::vector<std::uint64_t> times;
   if (report.is_profiled) {
-    SHOAL_ASSIGN_OR_RETURN(times, profile(*program));
+    auto measured = profile(*program);
+    report.is_profiled = measured.ok();
+    if (measured.ok()) {
+      times = *std::move(measured);
+    } else {
+      report.notes.push_back(format("not measured, because a run on zeros fails: {}", measured.status().message()));
+    }
   }
-  const auto steps = program->steps();
-  report.nodes = list_nodes(inferred, steps, config.device, model->has_devices() ? "cpu" : config.device, {});
   if (config.device != "cpu-reference") report.oracle_nodes = worker::find_oracle_nodes(steps, times);
   return {};
 }
@@ -161,7 +191,10 @@ Status see_program(const ModelConfig& config, const InputPlan& plan, const worke
 /// Inputs and outputs, with shapes as far as the files give them.
 void describe_tensors(const ModelConfig& config, Report& report) {
   worker::Graph graph = report.survey.import.graph;
-  report.nodes = list_nodes(graph, {}, {}, {}, report.survey.unsupported);
+  report.precision = config.precision;
+  report.refused = report.survey.unsupported;
+  report.nodes = list_nodes(graph, nullptr, {}, {});
+  add_refused(report.refused, report.nodes);
   report.inputs = graph.input_specs();
   for (const worker::GraphOutput& output : graph.outputs) report.outputs.push_back({output.name});
   const auto plan = plan_inputs(config, report.inputs, format("model '{}'", report.files.prefix));
@@ -170,15 +203,23 @@ void describe_tensors(const ModelConfig& config, Report& report) {
     return;
   }
   report.inputs = plan->inputs;
-  if (!report.survey.unsupported.empty()) return;
-  if (const Status inferred = worker::infer(graph, plan->input_sets.front()); !inferred.ok()) {
+  const std::size_t missing = report.refused.size();
+  const auto& inputs = plan->input_sets.front();
+  if (const Status inferred = worker::infer_what_follows(graph, inputs, report.refused); !inferred.ok()) {
     report.notes.push_back("the shapes do not fit the graph: " + inferred.message());
     return;
   }
+  if (report.refused.size() > missing)
+    report.notes.push_back("the shapes do not fit the graph: " + report.refused[missing].reason);
   for (std::size_t i = 0; i < report.outputs.size(); ++i) {
     const worker::Value& value = graph.value(graph.outputs[i].value);
-    report.outputs[i].dtype = value.dtype;
-    report.outputs[i].shape = value.shape;
+    if (value.dtype == DType::kInvalid) continue;
+    report.outputs[i] = worker::open_spec(report.outputs[i].name, value.dtype, value.sizes());
+  }
+  if (!report.refused.empty()) {
+    report.nodes = list_nodes(graph, nullptr, {}, {});  // with types
+    add_refused(report.refused, report.nodes);
+    return;
   }
   const std::size_t before = report.notes.size();
   check_config(config, *plan, report);
@@ -217,17 +258,6 @@ Result<Report> look(const std::string& path, bool profile) {
   return report;
 }
 
-json to_json(const std::vector<TensorSpec>& specs) {
-  json list = json::array();
-  for (const TensorSpec& spec : specs) {
-    const auto dims = spec.shape.dims();
-    list.push_back({{"name", spec.name},
-                    {"dtype", dtype_name(spec.dtype)},
-                    {"shape", dims.empty() ? json() : json(std::vector<std::int64_t>(dims.begin(), dims.end()))}});
-  }
-  return list;
-}
-
 json nodes_json(const std::vector<ListedNode>& nodes) {
   const auto text_or_null = [](const std::string& text) { return text.empty() ? json() : json(text); };
   json list = json::array();
@@ -246,7 +276,7 @@ void print_json(const Report& report) {
   json files = json::array(), operators = json::array(), unsupported = json::array(), oracle_nodes = json::array();
   for (const auto& [file, bytes] : report.sizes) files.push_back({{"file", file}, {"bytes", bytes}});
   for (const auto& [name, count] : report.survey.operators) operators.push_back({{"name", name}, {"count", count}});
-  for (const auto& [op, node, reason] : report.survey.unsupported)
+  for (const auto& [op, node, reason] : report.refused)
     unsupported.push_back({{"operator", op}, {"node", node}, {"reason", reason}});
   for (const auto& [node, share] : report.oracle_nodes) oracle_nodes.push_back({{"node", node}, {"share", share}});
   const json object{
@@ -256,14 +286,15 @@ void print_json(const Report& report) {
       {"epoch", report.files.epoch},
       {"version", report.files.version},
       {"files", files},
-      {"inputs", to_json(report.inputs)},
+      {"inputs", wire::to_json(report.inputs)},
       {"ignored_inputs", report.survey.import.graph.ignored_inputs},
-      {"outputs", to_json(report.outputs)},
+      {"outputs", wire::to_json(report.outputs)},
+      {"precision", {{"asked", report.precision}, {"runs_in", report.runs_in.empty() ? json() : json(report.runs_in)}}},
       {"operators", operators},
       {"parameters",
        {{"arrays", report.parameters.arrays}, {"values", report.parameters.values}, {"bytes", report.parameters.bytes}}},
       {"labels", report.label_count},
-      {"supported", report.survey.unsupported.empty()},
+      {"supported", report.refused.empty()},
       {"unsupported", unsupported},
       {"nodes", nodes_json(report.nodes)},
       {"oracle_nodes", oracle_nodes},
@@ -307,6 +338,9 @@ void print_text(const Report& report, bool with_nodes) {
   print_section("operators", rows, {false, true});
   std::printf("\nparameters\n  %zu arrays, %lld numbers, %s\n", report.parameters.arrays,
               static_cast<long long>(report.parameters.values), format_bytes(report.parameters.bytes).c_str());
+  const std::string runs_in = report.runs_in.empty() || report.runs_in == report.precision ? "" : ", runs in " + report.runs_in;
+  std::printf("\nprecision\n  %s%s%s\n", report.precision.c_str(), runs_in.c_str(),
+              report.tuning.empty() ? "" : format(" ({})", report.tuning).c_str());
   if (report.label_count > 0) std::printf("\nlabels\n  %zu\n", report.label_count);
   if (with_nodes) {
     rows.clear();
@@ -316,7 +350,7 @@ void print_text(const Report& report, bool with_nodes) {
     print_section("nodes", rows, {false, false, false, false, false});
   }
   rows.clear();
-  for (const auto& [op, node, reason] : survey.unsupported) rows.push_back({"  " + op, node, reason});
+  for (const auto& [op, node, reason] : report.refused) rows.push_back({"  " + op, node, reason});
   print_section("not supported", rows, {false, false, false});
   rows.clear();
   for (const auto& [node, share] : report.oracle_nodes)
@@ -327,7 +361,7 @@ void print_text(const Report& report, bool with_nodes) {
   rows.clear();
   for (const std::string& note : report.notes) rows.push_back({"  " + note});
   print_section("notes", rows, {false});
-  std::printf("\n%s\n", survey.unsupported.empty() ? "every operator is supported" : "cannot be run: see \"not supported\"");
+  std::printf("\n%s\n", report.refused.empty() ? "every operator is supported" : "cannot be run: see \"not supported\"");
 }
 
 Finish inspect(const InspectOptions& options) {

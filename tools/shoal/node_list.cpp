@@ -28,35 +28,55 @@ bool tells_more(const worker::StepInfo& step, const worker::StepInfo* than) {
   return than == nullptr || step.implementation == "oracle" || (step.flops > than->flops && than->implementation != "oracle");
 }
 
-}  // namespace
-
-std::vector<ListedNode> list_nodes(const worker::Graph& graph, const std::vector<worker::StepInfo>& steps,
-                                   std::string_view device, std::string_view host,
-                                   const std::vector<worker::Survey::Unsupported>& unsupported) {
+/// `where`: before the names, that of the node with this body.
+void list(const worker::Graph& graph, const std::vector<worker::StepInfo>* steps, std::string_view device, std::string_view host,
+          const std::string& where, std::vector<ListedNode>& nodes) {
   std::unordered_map<std::string, const worker::StepInfo*> step_of;
-  for (const worker::StepInfo& step : steps) {
-    if (const worker::StepInfo*& known = step_of[step.name]; tells_more(step, known)) known = &step;
+  if (steps != nullptr) {
+    for (const worker::StepInfo& step : *steps) {
+      if (const worker::StepInfo*& known = step_of[step.name]; tells_more(step, known)) known = &step;
+    }
   }
   std::vector<bool> is_constant(graph.values.size());
   for (std::size_t i = 0; i < graph.values.size(); ++i) is_constant[i] = graph.values[i].constant.has_value();
   const auto constant = [&](worker::ValueId id) { return is_constant[static_cast<std::size_t>(id)]; };
-  std::vector<ListedNode> nodes;
   for (const worker::Node& node : graph.nodes) {
-    ListedNode listed{.name = node.name, .op = node.source_op, .types = types_of(graph, node)};
+    ListedNode listed{.name = where + node.name, .op = node.source_op, .types = types_of(graph, node)};
     if (listed.op.empty()) listed.op = node.op->name;
     const bool folds = node.bodies.empty() && std::ranges::all_of(node.inputs, constant);
     if (folds) {
       for (const worker::ValueId id : node.outputs) is_constant[static_cast<std::size_t>(id)] = true;
     }
-    if (!steps.empty()) {
-      const auto step = step_of.find(worker::describe(node));
-      listed.by = step != step_of.end() ? step->second->implementation : folds ? "constant" : "fused";
-      if (step != step_of.end()) listed.device = step->second->on_device ? device : host;
-    }
+    const auto found = step_of.find(worker::describe(node));
+    const worker::StepInfo* const step = found == step_of.end() ? nullptr : found->second;
+    if (steps != nullptr) listed.by = step != nullptr ? step->implementation : folds ? "constant" : "fused";
+    if (step != nullptr) listed.device = step->on_device ? device : host;
     nodes.push_back(std::move(listed));
+    for (std::size_t body = 0; body < node.bodies.size(); ++body) {
+      const bool has_steps = step != nullptr && body < step->bodies.size();
+      list(node.bodies[body], has_steps ? &step->bodies[body] : nullptr, device, host, where + node.name + "/", nodes);
+    }
   }
-  for (const auto& [op, node, reason] : unsupported) nodes.push_back({.name = node, .op = op, .missing = reason});
+}
+
+}  // namespace
+
+std::vector<ListedNode> list_nodes(const worker::Graph& graph, const std::vector<worker::StepInfo>* steps,
+                                   std::string_view device, std::string_view host) {
+  std::vector<ListedNode> nodes;
+  list(graph, steps, device, host, "", nodes);
   return nodes;
+}
+
+void add_refused(std::span<const worker::RefusedNode> refused, std::vector<ListedNode>& nodes) {
+  for (const auto& [op, node, reason] : refused) {
+    const auto listed = std::ranges::find(nodes, node, &ListedNode::name);
+    if (listed != nodes.end() && listed->missing.empty()) {
+      listed->missing = reason;
+    } else {
+      nodes.push_back({.name = node, .op = op, .missing = reason});
+    }
+  }
 }
 
 }  // namespace shoal::tool

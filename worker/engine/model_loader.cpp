@@ -120,29 +120,12 @@ Result<LoadedModel> load_files(const ModelSource& source, UniqueFd packed) {
     if (!config.sparse.contains(name)) import.warnings.push_back(describe_dense_input(name, storage));
   }
   SHOAL_RETURN_IF_ERROR(take_sparse_inputs(config, import.graph, where));
-  SHOAL_ASSIGN_OR_RETURN(InputPlan plan, plan_inputs(config, import.graph.input_specs(), where));
+  SHOAL_ASSIGN_OR_RETURN(const InputPlan plan, plan_inputs(config, import.graph.input_specs(), where));
   LoadedModel loaded{.warnings = std::move(import.warnings), .parameter_bytes = import.graph.constant_bytes()};
   SHOAL_ASSIGN_OR_RETURN(loaded.outputs, describe_outputs(import.graph, plan, config.state, where));
-  loaded.inputs = std::move(plan.inputs);
+  loaded.inputs = plan.inputs;
   loaded.state = with_shapes(config.state, loaded.inputs);
-  SHOAL_ASSIGN_OR_RETURN(const Precision precision, parse_precision(source.config.precision));
-  SHOAL_ASSIGN_OR_RETURN(const Fallback fallback, parse_fallback(source.config.fallback));
-  ModelOptions options{.device = source.config.device,
-                       .fallback = fallback,
-                       .threads = source.config.threads,
-                       .input_sets = plan.input_sets,
-                       .cache_bytes = static_cast<std::size_t>(source.config.cache_mb) << 20,
-                       .precision = precision,
-                       .tuning_budget = std::chrono::milliseconds(source.config.tuning_ms),
-                       .tuning_progress = source.tuning_progress,
-                       .measure_elsewhere = source.measure_elsewhere,
-                       .max_error = config.max_error,
-                       .buckets = config.buckets,
-                       .declared_inputs = loaded.inputs,
-                       .max_batch = source.config.max_batch};
-  if (precision == Precision::kAuto || precision == Precision::kBf16) {
-    SHOAL_ASSIGN_OR_RETURN(options.error_inputs, golden_inputs(config, plan.input_sets.front()));
-  }
+  SHOAL_ASSIGN_OR_RETURN(ModelOptions options, model_options(source, plan));
   SHOAL_ASSIGN_OR_RETURN(loaded.model, Model::load(std::move(import.graph), std::move(options), std::move(packed)));
   std::ranges::copy(loaded.model->notes(), std::back_inserter(loaded.warnings));
   if (const TuningInfo tuning = loaded.model->tuning(); !tuning.problem.empty())
@@ -183,6 +166,29 @@ Status hash_file(const std::filesystem::path& path, std::uint64_t& hash) {
 }
 
 }  // namespace
+
+Result<ModelOptions> model_options(const ModelSource& source, const InputPlan& plan) {
+  const ModelConfig& config = source.config;
+  SHOAL_ASSIGN_OR_RETURN(const Precision precision, parse_precision(config.precision));
+  SHOAL_ASSIGN_OR_RETURN(const Fallback fallback, parse_fallback(config.fallback));
+  ModelOptions options{.device = config.device,
+                       .fallback = fallback,
+                       .threads = config.threads,
+                       .input_sets = plan.input_sets,
+                       .cache_bytes = static_cast<std::size_t>(config.cache_mb) << 20,
+                       .precision = precision,
+                       .tuning_budget = std::chrono::milliseconds(config.tuning_ms),
+                       .tuning_progress = source.tuning_progress,
+                       .measure_elsewhere = source.measure_elsewhere,
+                       .max_error = config.max_error,
+                       .buckets = config.buckets,
+                       .declared_inputs = plan.inputs,
+                       .max_batch = config.max_batch};
+  if (precision == Precision::kAuto || precision == Precision::kBf16) {
+    SHOAL_ASSIGN_OR_RETURN(options.error_inputs, golden_inputs(config, plan.input_sets.front()));
+  }
+  return options;
+}
 
 Result<LoadedModel> load_model(const ModelSource& source, UniqueFd packed) try {
   auto loaded = source.path == kIdentityPath ? load_identity(source) : load_files(source, std::move(packed));

@@ -25,6 +25,10 @@ struct ModelSource {
   std::function<Status()> measure_elsewhere = {};  ///< as in ModelOptions
 };
 
+/// What Model::load() is told, for a model with these inputs.
+///   Errors  kInvalidArgument: precision, fallback; those of reading the golden case
+Result<ModelOptions> model_options(const ModelSource& source, const InputPlan& plan);
+
 struct LoadedModel {
   std::unique_ptr<Model> model;
   std::vector<TensorSpec> inputs;     ///< the model's order; -1 = any size, Shape::any() = any shape

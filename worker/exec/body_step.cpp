@@ -17,7 +17,7 @@ namespace shoal::worker {
 namespace {
 
 /// What the step and its bound form share.
-struct Work {
+struct BodyWork {
   Node node;  ///< without its bodies
   std::vector<std::shared_ptr<const PlannedProgram>> bodies;
   std::size_t own_inputs = 0;
@@ -30,7 +30,7 @@ struct Work {
 // Operands: src, dst, the slots of dst for shapes that depend on data, the memory of the step.
 class BoundBodyStep final : public BoundStep, private BodyRunner {
  public:
-  explicit BoundBodyStep(const Work& work)
+  explicit BoundBodyStep(const BodyWork& work)
       : work_(work), src_(work.src), dst_(work.dst), scratch_(work.scratch), slots_(work.dst.size()) {
     std::size_t most_inputs = 0;
     for (const auto& body : work.bodies) {
@@ -74,7 +74,7 @@ class BoundBodyStep final : public BoundStep, private BodyRunner {
     return work_.bodies[body]->run_inner(*bindings_[body], progress, given, dst);
   }
 
-  const Work& work_;
+  const BodyWork& work_;
   std::vector<TensorView> src_, dst_, scratch_;
   std::vector<std::byte*> slots_;
   std::vector<TensorView> given_;  ///< to the body that runs: room for the inputs of each
@@ -84,8 +84,14 @@ class BoundBodyStep final : public BoundStep, private BodyRunner {
 
 class BodyStep final : public Step {
  public:
-  BodyStep(Work work, std::vector<BufferId> operands) : Step(describe(work.node), std::move(operands)), work_(std::move(work)) {}
+  BodyStep(BodyWork work, std::vector<BufferId> operands)
+      : Step(describe(work.node), std::move(operands)), work_(std::move(work)) {}
   std::string implementation() const override { return "bodies"; }
+  std::vector<std::vector<StepInfo>> body_steps() const override {
+    std::vector<std::vector<StepInfo>> steps;
+    for (const auto& body : work_.bodies) steps.push_back(body->steps());
+    return steps;
+  }
   std::unique_ptr<BoundStep> bind() const override { return std::make_unique<BoundBodyStep>(work_); }
   bool has_code() const override {
     return std::ranges::any_of(work_.bodies, [](const auto& body) { return body->has_code(); });
@@ -96,7 +102,7 @@ class BodyStep final : public Step {
   }
 
  private:
-  Work work_;
+  BodyWork work_;
 };
 
 std::vector<TensorView> views_of(const std::vector<PlacedTensor>& tensors) {
@@ -110,7 +116,7 @@ std::vector<TensorView> views_of(const std::vector<PlacedTensor>& tensors) {
 Status add_body_step(Plan& plan, const Node& node, const std::vector<PlacedTensor>& src, const std::vector<PlacedTensor>& dst,
                      const WeightStore& weights, const CompileBody& compile) {
   const BodyRules& rules = node.op->bodies;
-  Work work{.node = node, .own_inputs = rules.own_inputs(node), .src = views_of(src), .dst = views_of(dst)};
+  BodyWork work{.node = node, .own_inputs = rules.own_inputs(node), .src = views_of(src), .dst = views_of(dst)};
   work.node.bodies.clear();
   for (std::size_t index = 0; index < node.bodies.size(); ++index) {
     auto body = compile(node.bodies[index]);

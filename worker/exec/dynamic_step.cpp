@@ -25,8 +25,8 @@ struct Operand {
 
 class BoundDynamicStep : public BoundStep {
  public:
-  BoundDynamicStep(const Node& node, const std::vector<Operand>& src, const std::vector<Operand>& dst)
-      : node_(node), src_operands_(src), dst_operands_(dst), slots_(src.size() + dst.size()) {
+  BoundDynamicStep(const Node& node, const std::vector<Operand>& src, const std::vector<Operand>& dst, const MakeNodeRun& make)
+      : node_(node), src_operands_(src), dst_operands_(dst), make_(make), slots_(src.size() + dst.size()) {
     for (const Operand& operand : src) src_.push_back({operand.dtype, operand.bound, nullptr});
     for (const Operand& operand : dst) dst_.push_back({operand.dtype, operand.bound, nullptr});
   }
@@ -56,7 +56,25 @@ class BoundDynamicStep : public BoundStep {
 
  private:
   /// A kernel that finds sizes finds them in rows without elements, too.
-  Status run_kernel() { return kernel_finds_sizes_ ? node_.op->oracle(node_, src_, dst_) : run_oracle(node_, src_, dst_); }
+  Status run_kernel() {
+    if (kernel_finds_sizes_) return node_.op->oracle(node_, src_, dst_);
+    if (make_) {
+      make_run();
+      if (made_) return made_(src_, dst_);
+    }
+    return run_oracle(node_, src_, dst_);
+  }
+
+  void make_run() {
+    sizes_.clear();
+    for (const auto* views : {&src_, &dst_}) {
+      for (const TensorView& view : *views) sizes_.push_back(view.shape);
+    }
+    if (sizes_ == made_for_) return;
+    made_for_.clear();  // in case make_ throws
+    made_ = make_(node_, src_, dst_);
+    made_for_ = sizes_;
+  }
 
   /// The sizes of the results, or the largest ones where the kernel finds the sizes.
   Status find_sizes() {
@@ -81,6 +99,9 @@ class BoundDynamicStep : public BoundStep {
 
   const Node& node_;
   const std::vector<Operand>&src_operands_, &dst_operands_;
+  const MakeNodeRun& make_;
+  NodeRun made_;
+  std::vector<Shape> sizes_, made_for_;  ///< of src, then of dst: those of this run, and those of made_
   std::vector<TensorView> src_, dst_;
   bool kernel_finds_sizes_ = false;
   std::vector<std::byte*> slots_;  ///< of src, then of dst; null: the size is known
@@ -88,16 +109,30 @@ class BoundDynamicStep : public BoundStep {
 
 class DynamicStep : public Step {
  public:
-  DynamicStep(const Node& node, std::vector<Operand> src, std::vector<Operand> dst, std::vector<BufferId> operands)
-      : Step(describe(node), std::move(operands)), node_(node), src_(std::move(src)), dst_(std::move(dst)) {}
+  DynamicStep(const Node& node, std::vector<Operand> src, std::vector<Operand> dst, std::vector<BufferId> operands,
+              MakeNodeRun make)
+      : Step(describe(node), std::move(operands)),
+        node_(node),
+        src_(std::move(src)),
+        dst_(std::move(dst)),
+        make_(std::move(make)) {}
 
-  std::string implementation() const override { return "oracle"; }
+  std::string implementation() const override { return make_ ? "kernel" : "oracle"; }
   bool has_code() const override { return false; }
-  std::unique_ptr<BoundStep> bind() const override { return std::make_unique<BoundDynamicStep>(node_, src_, dst_); }
+  double flops() const override {
+    const auto views = [](const std::vector<Operand>& operands) {
+      std::vector<TensorView> all;
+      for (const Operand& operand : operands) all.push_back({operand.dtype, operand.bound, nullptr});
+      return all;
+    };
+    return node_.op->facts.work(node_, views(src_), views(dst_)).flops;
+  }
+  std::unique_ptr<BoundStep> bind() const override { return std::make_unique<BoundDynamicStep>(node_, src_, dst_, make_); }
 
  private:
   Node node_;
   std::vector<Operand> src_, dst_;
+  MakeNodeRun make_;
 };
 
 BufferId slot_of(const Plan& plan, const PlacedTensor& tensor) {
@@ -112,7 +147,7 @@ bool has_dynamic_tensor(const Plan& plan, const std::vector<PlacedTensor>& src, 
 }
 
 std::unique_ptr<Step> make_dynamic_step(const Plan& plan, const Node& node, const std::vector<PlacedTensor>& src,
-                                        const std::vector<PlacedTensor>& dst) {
+                                        const std::vector<PlacedTensor>& dst, MakeNodeRun make) {
   std::vector<BufferId> operands, slots;
   const auto place = [&](const std::vector<PlacedTensor>& tensors) {
     std::vector<Operand> placed;
@@ -125,7 +160,7 @@ std::unique_ptr<Step> make_dynamic_step(const Plan& plan, const Node& node, cons
   };
   std::vector<Operand> inputs = place(src), outputs = place(dst);
   operands.insert(operands.end(), slots.begin(), slots.end());
-  return std::make_unique<DynamicStep>(node, std::move(inputs), std::move(outputs), std::move(operands));
+  return std::make_unique<DynamicStep>(node, std::move(inputs), std::move(outputs), std::move(operands), std::move(make));
 }
 
 }  // namespace shoal::worker

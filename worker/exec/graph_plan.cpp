@@ -81,9 +81,10 @@ void mark_bounds(Plan& plan, const Node& node, std::span<const BufferId> inputs)
   if (input >= 0 && std::cmp_less(input, inputs.size())) plan.buffer(inputs[static_cast<std::size_t>(input)]).holds_bounds = true;
 }
 
-void add_oracle_step(Plan& plan, const Node& node, const std::vector<PlacedTensor>& src, const std::vector<PlacedTensor>& dst) {
+void add_oracle_step(Plan& plan, const Node& node, const std::vector<PlacedTensor>& src, const std::vector<PlacedTensor>& dst,
+                     MakeNodeRun make) {
   mark_bounds(plan, node, src);
-  plan.steps.push_back(has_dynamic_tensor(plan, src, dst) ? make_dynamic_step(plan, node, src, dst)
+  plan.steps.push_back(has_dynamic_tensor(plan, src, dst) ? make_dynamic_step(plan, node, src, dst, std::move(make))
                                                           : make_oracle_step(node, src, dst));
 }
 

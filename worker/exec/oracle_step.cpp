@@ -4,7 +4,6 @@
 
 #include "shm/base/errors.hpp"
 #include "worker/graph/operators.hpp"
-#include "worker/passes/work.hpp"
 
 namespace shoal::worker {
 namespace {
@@ -33,7 +32,7 @@ class OracleStep : public Step {
 
   std::string implementation() const override { return "oracle"; }
   bool has_code() const override { return false; }
-  double flops() const override { return flops_of(node_, src_, dst_); }
+  double flops() const override { return node_.op->facts.work(node_, src_, dst_).flops; }
   std::unique_ptr<BoundStep> bind() const override { return std::make_unique<BoundOracleStep>(node_, src_, dst_); }
 
  private:

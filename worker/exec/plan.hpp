@@ -9,6 +9,7 @@
 
 #include "shoal/result.hpp"
 #include "shoal/tensor.hpp"
+#include "worker/exec/program.hpp"
 #include "worker/exec/weight_form.hpp"
 #include "worker/graph/aligned_bytes.hpp"
 
@@ -71,6 +72,8 @@ class Step {
   virtual std::string implementation() const = 0;
   /// Multiplications and additions of one run, as the operator defines them; 0 for steps that only move bytes.
   virtual double flops() const { return 0; }
+  /// The steps of each of its bodies.
+  virtual std::vector<std::vector<StepInfo>> body_steps() const { return {}; }
   virtual std::unique_ptr<BoundStep> bind() const = 0;
   /// Is there machine code that was generated for it?
   virtual bool has_code() const { return true; }

@@ -15,7 +15,8 @@ namespace shoal::worker {
 namespace {
 
 constexpr std::size_t kCodeBytes = 48 << 10;  // generated code and descriptors of one step, as measured over ResNet-50
-constexpr std::size_t kStepBytes = 2 << 10;   // of a step without code: its name, operands and sizes
+constexpr std::uint64_t kRetryRefusedNs = 1'000'000'000;  // a device that refused is asked again
+constexpr std::size_t kStepBytes = 2 << 10;               // of a step without code: its name, operands and sizes
 
 std::uint64_t next_program_id() {
   static std::atomic<std::uint64_t> counter{0};
@@ -210,7 +211,9 @@ Binding* PlannedProgram::binding_in(Context::State& state) const {
       std::find_if(state.bindings.begin(), state.bindings.end(), [&](const Binding& b) { return b.program_id == id_; });
   if (found != state.bindings.end()) {
     state.bindings.splice(state.bindings.begin(), state.bindings, found);
-    return &state.bindings.front();
+    Binding& known = state.bindings.front();
+    if (known.refusal.ok() || monotonic_now_ns() - known.refused_ns < kRetryRefusedNs) return &known;
+    state.bindings.pop_front();  // what the device lacked then it may have now
   }
   if (state.bindings.size() >= Context::State::kMaxBindings) state.bindings.pop_back();
   std::list<Binding> fresh(1);  // inserted only when it is complete, because an allocation may fail
@@ -224,6 +227,7 @@ Binding* PlannedProgram::binding_in(Context::State& state) const {
   binding.output_staging.resize(outputs_.size());
   binding.refusal = open_queues(state, binding);
   if (binding.refusal.ok()) binding.refusal = make_steps(binding);
+  binding.refused_ns = monotonic_now_ns();
   state.bindings.splice(state.bindings.begin(), fresh);
   return &binding;
 }
@@ -366,7 +370,8 @@ std::vector<StepInfo> PlannedProgram::steps() const {
     StepInfo info{.name = step->name(),
                   .implementation = step->implementation(),
                   .flops = step->flops(),
-                  .on_device = step->space() != kHost};
+                  .on_device = step->space() != kHost,
+                  .bodies = step->body_steps()};
     for (const BufferId id : unique_operands(*step)) {
       if (id == kNoBuffer) continue;
       const BufferId root = root_of(plan_, id);

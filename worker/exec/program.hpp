@@ -44,10 +44,11 @@ struct Progress {
 
 /// One step of a Program, for profiles.
 struct StepInfo {
-  std::string name, implementation;  ///< "Convolution 'conv1'"; "jit:avx512_core", "oracle", "copy"
-  double flops = 0;                  ///< as the operator defines it: the same for every algorithm
-  double bytes = 0;                  ///< read and written, each byte once, without scratch memory
-  bool on_device = false;            ///< in memory of the model's device, not on the host
+  std::string name, implementation;                ///< "Convolution 'conv1'"; "jit:avx512_core", "oracle", "copy"
+  double flops = 0;                                ///< as the operator defines it: the same for every algorithm
+  double bytes = 0;                                ///< read and written, each byte once, without scratch memory
+  bool on_device = false;                          ///< in memory of the model's device, not on the host
+  std::vector<std::vector<StepInfo>> bodies = {};  ///< the steps of each body that it runs
 };
 
 /// Gives memory for outputs whose sizes are known only when they have been computed.

@@ -172,15 +172,21 @@ Result<double> error_of(const Graph& graph, const Backend& backend, const Choice
   return error;
 }
 
-/// The fastest choices whose error is within the limit.
+/// The fastest choices whose error is within the limit, where there are others.
 Result<Choices> choose_within(std::vector<Measurement> measurements, const Graph& graph, const Backend& backend,
                               const AccuracyLimit& accuracy) {
+  std::optional<double> bf16_error;
   Choices chosen = choose(measurements);
-  if (chosen.precision != Precision::kBf16) return chosen;
-  SHOAL_ASSIGN_OR_RETURN(const double error, error_of(graph, backend, chosen, accuracy.inputs));
-  std::erase_if(measurements, [](const Measurement& each) { return each.variant.precision == Precision::kBf16; });
-  if (error > accuracy.max_error && !measurements.empty()) chosen = choose(measurements);
-  chosen.bf16_error = error;
+  while (chosen.precision.value_or(Precision::kF32) != Precision::kF32) {
+    const Precision tried = *chosen.precision;
+    std::erase_if(measurements, [tried](const Measurement& each) { return each.variant.precision == tried; });
+    if (measurements.empty() && tried != Precision::kBf16) break;  // the user has chosen it
+    SHOAL_ASSIGN_OR_RETURN(const double error, error_of(graph, backend, chosen, accuracy.inputs));
+    if (tried == Precision::kBf16) bf16_error = error;
+    if (error <= accuracy.max_error || measurements.empty()) break;
+    chosen = choose(measurements);
+  }
+  chosen.bf16_error = bf16_error;
   return chosen;
 }
 

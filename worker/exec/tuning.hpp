@@ -23,12 +23,12 @@ struct AccuracyLimit {
   std::span<const Tensor> inputs = {};
 };
 
-/// Compiles and runs each of the backend's variants, on blank weights and inputs, in a forked child. So this process keeps its
-/// one thread, and a crash there only loses the measurement. A layout is chosen for the network as a whole, so that reorders
+/// Compiles and runs each of the backend's variants, on blank weights and inputs, in a forked child. So this process gets no
+/// other threads, and a crash there only loses the measurement. A layout is chosen for the network as a whole, so that reorders
 /// count; then each node takes the algorithm that was fastest in that layout. The precision is chosen like the layout: bf16 only
-/// where it is faster. If bf16 is chosen, it runs once on real weights beside float32, and its error becomes Choices::bf16_error.
-/// If that is above the limit, the fastest of the other precisions is chosen, if the backend has others. A variant must be
-/// clearly faster than the backend's first one to be chosen.
+/// where it is faster. A precision below float32 that is chosen runs once on real weights beside float32. If its error is above
+/// the limit, the fastest of the other precisions is chosen, if the backend has others. The error of bf16 becomes
+/// Choices::bf16_error. A variant must be clearly faster than the backend's first one to be chosen.
 ///   budget    the time that measuring should take; variants that were not measured in it are not chosen. The child is killed
 ///             after three budgets
 ///   progress  as in ModelOptions; if it throws, the child is ended and the exception passes through. load_model() makes it an

@@ -65,6 +65,11 @@ struct Node {
   std::vector<Graph> bodies;
 };
 
+/// A node that cannot be run.
+struct RefusedNode {
+  std::string op, node, reason;  ///< op as in the model's file
+};
+
 struct GraphOutput {
   std::string name;  ///< as MXNet's list_outputs gives it
   ValueId value = 0;

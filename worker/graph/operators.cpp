@@ -1,6 +1,8 @@
 #include "worker/graph/operators.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 
 #include "shm/base/check.hpp"
@@ -43,6 +45,48 @@ bool BatchedNode::only_first_has_rows() const {
 bool rows_of_first_input(const BatchedNode& batched) { return batched.only_first_has_rows(); }
 bool rows_of_all_inputs(const BatchedNode&) { return true; }
 bool rows_mixed(const BatchedNode&) { return false; }
+
+double elements_of(std::span<const TensorView> tensors) {
+  double sum = 0;
+  for (const TensorView& tensor : tensors) sum += static_cast<double>(tensor.element_count());
+  return sum;
+}
+
+Work work_of_elements(const Node&, std::span<const TensorView> src, std::span<const TensorView> dst) {
+  return {.operations = elements_of(src) + elements_of(dst)};
+}
+
+Work work_of_results(const Node&, std::span<const TensorView> src, std::span<const TensorView> dst) {
+  constexpr double kElementsCopiedAtOnce = 16;
+  return {.operations = elements_of(dst) + elements_of(src) / kElementsCopiedAtOnce};
+}
+
+// a * b * result has each index twice.
+Work work_of_product(const Node&, std::span<const TensorView> src, std::span<const TensorView> dst) {
+  const double flops = 2 * std::sqrt(elements_of(src.first(1)) * elements_of(src.subspan(1, 1)) * elements_of(dst.first(1)));
+  return {.operations = elements_of(src) + elements_of(dst) + flops, .flops = flops};
+}
+
+Work work_of_weights(const Node&, std::span<const TensorView> src, std::span<const TensorView> dst) {
+  const Shape& weights = src[1].shape;
+  const double results = elements_of(dst.first(1));
+  const double flops = results == 0 ? 0 : 2 * results * static_cast<double>(weights.element_count() / weights[0]);
+  return {.operations = elements_of(src) + elements_of(dst) + flops, .flops = flops};
+}
+
+Work work_of_factorization(const Node&, std::span<const TensorView> src, std::span<const TensorView> dst) {
+  const double elements = elements_of(src) + elements_of(dst);
+  return {.operations = elements * elements, .flops = 2 * std::pow(elements_of(src.first(1)), 1.5)};
+}
+
+Work work_of_pairs(const Node&, std::span<const TensorView> src, std::span<const TensorView> dst) {
+  const double elements = elements_of(src) + elements_of(dst);
+  return {.operations = elements * elements};
+}
+
+Work work_without_bound(const Node&, std::span<const TensorView>, std::span<const TensorView>) {
+  return {.operations = std::numeric_limits<double>::infinity()};
+}
 
 Operator::Operator(const OperatorDef& def, const char* file) : OperatorDef(def), family_(stem_of(file)) {
   SHOAL_CHECK(infer != nullptr && (oracle != nullptr) != (bodies.run != nullptr));

@@ -117,7 +117,38 @@ bool rows_of_first_input(const BatchedNode& batched);  ///< if the others, which
 bool rows_of_all_inputs(const BatchedNode& batched);   ///< each row from the same row of every input, always
 bool rows_mixed(const BatchedNode& batched);           ///< nothing is promised
 
+/// What the oracle kernel of a node does.
+struct Work {
+  /// Of elements, at most. Infinite if shapes do not bound them.
+  double operations = 0;
+  /// Of these, multiplications and additions of products, as the operator defines them. 0: they are none.
+  double flops = 0;
+};
+/// `src`, `dst`: infer() has run; `data` is not read.
+using WorkRule = Work (*)(const Node& node, std::span<const TensorView> src, std::span<const TensorView> dst);
+/// A few operations for each element of the inputs and results.
+Work work_of_elements(const Node& node, std::span<const TensorView> src, std::span<const TensorView> dst);
+/// A few for each element of the results. The inputs are copied at most.
+Work work_of_results(const Node& node, std::span<const TensorView> src, std::span<const TensorView> dst);
+/// A product of the first two inputs, in which each index is in at least two of a, b and the result.
+Work work_of_product(const Node& node, std::span<const TensorView> src, std::span<const TensorView> dst);
+/// Each element of the result is a product with a row of the second input.
+Work work_of_weights(const Node& node, std::span<const TensorView> src, std::span<const TensorView> dst);
+/// Of square matrices, the first input.
+Work work_of_factorization(const Node& node, std::span<const TensorView> src, std::span<const TensorView> dst);
+/// At most each element with each: windows, boxes.
+Work work_of_pairs(const Node& node, std::span<const TensorView> src, std::span<const TensorView> dst);
+Work work_without_bound(const Node& node, std::span<const TensorView> src, std::span<const TensorView> dst);
+double elements_of(std::span<const TensorView> tensors);  ///< together
+
 enum class Fact : std::uint8_t { kUnstated, kNo, kYes };
+
+/// What bf16 does to results.
+enum class Accuracy : std::uint8_t {
+  kUnstated,
+  kKept,  ///< each element comes from few elements, or from a sum in float32: the error is that of one rounding
+  kLost,  ///< errors of the inputs may grow
+};
 
 /// What passes and devices may rely on. Every operator states each of them; a test finds one that does not.
 struct Facts {
@@ -136,16 +167,46 @@ struct Facts {
   int index_input = kUnstated;
   /// Of this input and of those behind it only sizes and types are read, and only sizes and types of the results depend on them.
   int first_shape_input = kNone;
+  WorkRule work = nullptr;
+  /// Values of the first kind are stored in bf16 if that is the precision.
+  Accuracy accuracy = Accuracy::kUnstated;
   bool reads_elements_of(std::size_t input) const { return first_shape_input < 0 || std::cmp_less(input, first_shape_input); }
 };
 
-inline constexpr Facts elementwise_facts(RowRule rows) { return {rows, Fact::kNo, false, Fact::kYes, Facts::kNone}; }
+inline constexpr Facts elementwise_facts(RowRule rows, Accuracy accuracy) {
+  return {.rows = rows,
+          .is_view = Fact::kNo,
+          .is_elementwise = Fact::kYes,
+          .index_input = Facts::kNone,
+          .work = work_of_elements,
+          .accuracy = accuracy};
+}
 /// It moves elements, or leaves some out.
-inline constexpr Facts view_facts(RowRule rows) { return {rows, Fact::kYes, false, Fact::kNo, Facts::kNone}; }
-inline constexpr Facts reshape_facts(RowRule rows) { return {rows, Fact::kYes, true, Fact::kNo, Facts::kNone}; }
+inline constexpr Facts view_facts(RowRule rows) {
+  return {.rows = rows,
+          .is_view = Fact::kYes,
+          .is_elementwise = Fact::kNo,
+          .index_input = Facts::kNone,
+          .work = work_of_results,
+          .accuracy = Accuracy::kKept};
+}
+inline constexpr Facts reshape_facts(RowRule rows) {
+  Facts facts = view_facts(rows);
+  facts.keeps_order = true;
+  return facts;
+}
+inline constexpr Facts indexed_facts(RowRule rows, int index_input, WorkRule work, Accuracy accuracy) {
+  return {.rows = rows,
+          .is_view = Fact::kNo,
+          .is_elementwise = Fact::kNo,
+          .index_input = index_input,
+          .work = work,
+          .accuracy = accuracy};
+}
 /// Neither: it computes from several elements, or makes a border.
-inline constexpr Facts layer_facts(RowRule rows) { return {rows, Fact::kNo, false, Fact::kNo, Facts::kNone}; }
-inline constexpr Facts indexed_facts(RowRule rows, int index_input) { return {rows, Fact::kNo, false, Fact::kNo, index_input}; }
+inline constexpr Facts layer_facts(RowRule rows, WorkRule work, Accuracy accuracy) {
+  return indexed_facts(rows, Facts::kNone, work, accuracy);
+}
 /// `facts` of an operator with inputs that only have a shape.
 inline constexpr Facts with_shape_inputs(Facts facts, int first) {
   facts.first_shape_input = first;

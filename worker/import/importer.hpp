@@ -39,16 +39,13 @@ struct Survey {
     std::string name;  ///< in the file
     std::size_t count = 0;
   };
-  struct Unsupported {
-    std::string op, node, reason;
-  };
   const ModelKind* kind = nullptr;
   int version = 0;                  ///< of the format, as the file says; 10901 for MXNet 1.9.1; 0 when it does not
   std::string writer;               ///< "MXNet 1.9.1"
   Import import;                    ///< the supported part: no node produces the outputs of unsupported nodes
   std::vector<Operator> operators;  ///< of the nodes that the outputs need; most frequent first
   /// The nodes that cannot be imported, in the file's order; empty if reading succeeds.
-  std::vector<Unsupported> unsupported;
+  std::vector<RefusedNode> unsupported;
 };
 
 /// One operator of a format, for its documentation.

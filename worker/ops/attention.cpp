@@ -117,7 +117,7 @@ const Operator kAttentionScores({
     .attributes = &kSchema<AttentionAttributes>,
     .infer = infer_scores,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(rows_mixed),
+    .facts = layer_facts(rows_mixed, work_of_pairs, Accuracy::kLost),
     .oracle = compute_scores,
     .formula = "queries, keys and values (length, batch, heads * 3 * size); or queries (length, batch, heads * size), keys and "
                "values (length, batch, heads * 2 * size): query . key / sqrt(size) as (batch * heads, queries, keys)",
@@ -130,7 +130,7 @@ const Operator kAttentionValues({
     .attributes = &kSchema<AttentionAttributes>,
     .infer = infer_values,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(rows_mixed),
+    .facts = layer_facts(rows_mixed, work_of_pairs, Accuracy::kLost),
     .oracle = compute_values,
     .formula =
         "keys and values as in AttentionScores, attention (batch * heads, queries, keys): the sum of attention * value over "

@@ -112,7 +112,7 @@ const Operator kBoxNms({
     .name = "BoxNms",
     .attributes = &kSchema<BoxNmsAttributes>,
     .infer = infer_box_nms,
-    .facts = layer_facts(rows_of_batches),
+    .facts = layer_facts(rows_of_batches, work_of_pairs, Accuracy::kLost),
     .oracle = run_undivided<BoxNms, Floats>,
     .formula =
         "data (..., N, fields): of each N rows those whose boxes no better row suppresses, the highest score first; the rest is "
@@ -126,7 +126,7 @@ const Operator kBoxIou({
     .attributes = &kSchema<BoxIouAttributes>,
     .infer = infer_box_iou,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(rows_of_first_input),
+    .facts = layer_facts(rows_of_first_input, work_of_pairs, Accuracy::kLost),
     .oracle = run_undivided<BoxIou, Floats>,
     .formula =
         "boxes (..., 4), others (..., 4): intersection by union of each box with each other, (axes of the boxes, axes of the "
@@ -140,7 +140,7 @@ const Operator kBoxDecode({
     .attributes = &kSchema<BoxDecodeAttributes>,
     .infer = infer_box_decode,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(rows_of_first_input),
+    .facts = layer_facts(rows_of_first_input, work_of_elements, Accuracy::kLost),
     .oracle = run_undivided<BoxDecode, Floats>,
     .formula = "data (B, N, 4), anchors (1, N, 4): the corners of the boxes at anchor + data * factor * size, of anchor size * "
                "exp(data * factor)",
@@ -153,7 +153,7 @@ const Operator kBoxEncode({
     .outputs = 2,
     .infer = infer_box_encode,
     .constant_types = ConstantTypes::kAsData,
-    .facts = indexed_facts(encode_rows, 1),
+    .facts = indexed_facts(encode_rows, 1, work_of_pairs, Accuracy::kLost),
     .oracle = run_undivided<BoxEncode, Floats>,
     .formula =
         "samples (B, N), matches (B, N), anchors (B, N, 4), refs (B, M, 4), means (4), stds (4): where a sample is above 0.5, "
@@ -168,7 +168,7 @@ const Operator kBipartiteMatching({
     .outputs = 2,
     .attributes = &kSchema<BipartiteMatchingAttributes>,
     .infer = infer_matching,
-    .facts = layer_facts(rows_of_batches),
+    .facts = layer_facts(rows_of_batches, work_of_pairs, Accuracy::kLost),
     .oracle = run_undivided<BipartiteMatching, Floats>,
     .formula =
         "scores (..., N, M): the best score matches its row and column, then the best of the others, and so on; the column of "

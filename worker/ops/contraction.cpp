@@ -271,6 +271,13 @@ bool einsum_rows(const BatchedNode& batched) {
   return true;
 }
 
+// Each index is in an input.
+Work einsum_work(const Node&, Sources src, Sources dst) {
+  double products = 1;
+  for (const TensorView& tensor : src) products *= elements_of({&tensor, 1});
+  return {.operations = elements_of(src) + elements_of(dst) + products};
+}
+
 }  // namespace
 
 namespace ops {
@@ -281,7 +288,7 @@ const Operator kTensorDot({
     .attributes = &kSchema<TensorDotAttributes>,
     .infer = infer_contraction<label_tensor_dot>,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(tensor_dot_rows),
+    .facts = layer_facts(tensor_dot_rows, work_of_product, Accuracy::kLost),
     .oracle = compute_contraction<label_tensor_dot>,
     .formula = "a, b: sums of products over axes of both. The result has the other axes of a, then those of b",
     .source = "MXNet 1.9.1 src/operator/numpy/np_tensordot_op-inl.h",
@@ -293,7 +300,7 @@ const Operator kEinsum({
     .attributes = &kSchema<EinsumAttributes>,
     .infer = infer_contraction<label_einsum>,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(einsum_rows),
+    .facts = layer_facts(einsum_rows, einsum_work, Accuracy::kLost),
     .oracle = compute_contraction<label_einsum>,
     .formula =
         "any number of inputs: the products of elements whose axes of one label have one index, summed over the labels that "

@@ -294,7 +294,7 @@ const Operator kIf({
     .inputs = {1, Arity::kAny},
     .outputs = {1, Arity::kAny},
     .infer = infer_if,
-    .facts = layer_facts(rows_mixed),
+    .facts = layer_facts(rows_mixed, work_without_bound, Accuracy::kLost),
     .bodies = {.count = 2, .own_inputs = [](const Node&) { return std::size_t{1}; }, .inputs = given_to_branch, .run = run_if},
     .formula = "condition, captures...: the results of body 0 if the condition, one number, is not 0; else those of body 1. Both "
                "bodies read the captures, and give the same types and shapes",
@@ -307,7 +307,7 @@ const Operator kLoop({
     .outputs = {1, Arity::kAny},
     .attributes = &kSchema<LoopAttributes>,
     .infer = infer_loop,
-    .facts = indexed_facts(rows_mixed, 0),
+    .facts = indexed_facts(rows_mixed, 0, work_without_bound, Accuracy::kLost),
     .bodies = {.count = 1, .own_inputs = loop_inputs, .inputs = given_to_loop, .scratch = loop_scratch, .run = run_loop},
     .formula =
         "turns, condition, states..., captures...: while the condition is not 0, and at most `turns` and `most_turns` times: "
@@ -324,7 +324,7 @@ const Operator kScan({
     .outputs = {1, Arity::kAny},
     .attributes = &kSchema<ScanAttributes>,
     .infer = infer_scan,
-    .facts = layer_facts(rows_mixed),
+    .facts = layer_facts(rows_mixed, work_without_bound, Accuracy::kLost),
     .bodies = {.count = 1, .own_inputs = scan_inputs, .inputs = given_to_scan, .scratch = scan_scratch, .run = run_scan},
     .formula =
         "scanned..., states..., captures...: for each row of axis 0 of what is scanned: states..., rows... = body(rows of "

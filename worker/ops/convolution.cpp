@@ -126,7 +126,7 @@ const Operator kConvolution({
     .infer = infer_convolution,
     .infer_parameters = convolution_parameters,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(rows_of_first_input),
+    .facts = layer_facts(rows_of_first_input, work_of_weights, Accuracy::kKept),
     .oracle = compute_convolution,
     .formula = "data (N, C, spatial), weight (num_filter, C / num_group, kernel), [bias (num_filter)] with 1 to 3 spatial axes: "
                "the sum over channels of the group and taps of weight * data, and the bias",

@@ -144,6 +144,14 @@ Status compute_deconvolution(const Node& node, Sources src, Results dst) {
   });
 }
 
+// Each element of the data is multiplied by a row of the weights.
+Work deconvolution_work(const Node&, Sources src, Sources dst) {
+  const Shape& weights = src[1].shape;
+  const double data = elements_of(src.first(1));
+  const double flops = data == 0 ? 0 : 2 * data * static_cast<double>(weights.element_count() / weights[0]);
+  return {.operations = elements_of(src) + elements_of(dst) + flops, .flops = flops};
+}
+
 }  // namespace
 
 Dims cut_before(const DeconvolutionAttributes& attributes, const Shape& data) {
@@ -165,7 +173,7 @@ const Operator kDeconvolution({
     .infer = infer_deconvolution,
     .infer_parameters = deconvolution_parameters,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(rows_of_first_input),
+    .facts = layer_facts(rows_of_first_input, deconvolution_work, Accuracy::kLost),
     .oracle = compute_deconvolution,
     .formula =
         "data (N, C, spatial), weight (C, num_filter / num_group, kernel), [bias (num_filter)] with 1 to 3 spatial axes: each "

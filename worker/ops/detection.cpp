@@ -85,7 +85,7 @@ const Operator kMultiBoxPrior({
     .name = "MultiBoxPrior",
     .attributes = &kSchema<MultiBoxPriorAttributes>,
     .infer = infer_prior,
-    .facts = with_shape_inputs(layer_facts(rows_mixed), 0),
+    .facts = with_shape_inputs(layer_facts(rows_mixed, work_of_elements, Accuracy::kLost), 0),
     .oracle = compute_prior,
     .formula =
         "data (N, C, H, W), of which only H and W count: (1, H W A, 4) anchors [left, top, right, bottom] around the center of "
@@ -100,7 +100,7 @@ const Operator kMultiBoxDetection({
     .attributes = &kSchema<MultiBoxDetectionAttributes>,
     .infer = infer_detection,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(detection_rows),
+    .facts = layer_facts(detection_rows, work_of_pairs, Accuracy::kLost),
     .oracle = run_undivided<MultiBoxDetection, Floats>,
     .formula =
         "scores (N, classes, A), of which class 0 is the background, offsets (N, 4 A), anchors (1, A, 4): (N, A, 6) rows "

@@ -121,7 +121,7 @@ const Operator kDiagonal({
     .name = "Diagonal",
     .attributes = &kSchema<DiagonalAttributes>,
     .infer = infer_diagonal,
-    .facts = layer_facts(diagonal_rows),
+    .facts = layer_facts(diagonal_rows, work_of_elements, Accuracy::kLost),
     .oracle = compute_diagonal,
     .formula =
         "data: the diagonal of two axes, as last axis in place of the two. A vector becomes the diagonal of a square matrix of "
@@ -133,7 +133,7 @@ const Operator kMakeDiagonal({
     .name = "MakeDiagonal",
     .attributes = &kSchema<MakeDiagonalAttributes>,
     .infer = infer_make_diagonal,
-    .facts = layer_facts(line_rows),
+    .facts = layer_facts(line_rows, work_of_elements, Accuracy::kLost),
     .oracle = compute_make_diagonal,
     .formula = "data (..., n): matrices (..., n + |offset|, n + |offset|) with that diagonal and zeros",
     .source = "MXNet 1.9.1 src/operator/tensor/la_op-inl.h",
@@ -143,7 +143,7 @@ const Operator kLowerTriangle({
     .name = "LowerTriangle",
     .attributes = &kSchema<LowerTriangleAttributes>,
     .infer = infer_lower_triangle,
-    .facts = layer_facts(triangle_rows),
+    .facts = layer_facts(triangle_rows, work_of_elements, Accuracy::kLost),
     .oracle = compute_lower_triangle,
     .formula = "data (..., m, n), with 0 above a diagonal. A vector becomes each row of a square matrix first",
     .source = "MXNet 1.9.1 src/operator/numpy/np_tril_op-inl.h",

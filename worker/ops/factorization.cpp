@@ -233,7 +233,7 @@ const Operator kLqFactorization({
     .name = "LqFactorization",
     .outputs = 2,
     .infer = infer_lq,
-    .facts = layer_facts(factored_rows),
+    .facts = layer_facts(factored_rows, work_of_factorization, Accuracy::kLost),
     .oracle = compute_lq,
     .formula =
         "a (..., m, n), m at most n: q (..., m, n) with orthonormal rows, and the lower triangle l (..., m, m), l q = a. Signs "
@@ -245,7 +245,7 @@ const Operator kEigen({
     .name = "Eigen",
     .outputs = 2,
     .infer = infer_eigen,
-    .facts = layer_facts(factored_rows),
+    .facts = layer_facts(factored_rows, work_of_factorization, Accuracy::kLost),
     .oracle = compute_eigen,
     .formula = "a (..., n, n), symmetric, of which the lower triangle counts: its eigenvectors as rows (..., n, n), the largest "
                "number of each positive, and its eigenvalues (..., n), the lowest first",
@@ -255,7 +255,7 @@ const Operator kEigen({
 const Operator kInverse({
     .name = "Inverse",
     .infer = infer_square,
-    .facts = layer_facts(factored_rows),
+    .facts = layer_facts(factored_rows, work_of_factorization, Accuracy::kLost),
     .oracle = compute_inverse,
     .formula = "a (..., n, n): the inverse of each matrix. A singular one is an error",
     .source = kFactorizationSource,
@@ -266,7 +266,7 @@ const Operator kDeterminant({
     .outputs = {1, 2},
     .attributes = &kSchema<DeterminantAttributes>,
     .infer = infer_determinant,
-    .facts = layer_facts(factored_rows),
+    .facts = layer_facts(factored_rows, work_of_factorization, Accuracy::kLost),
     .oracle = compute_determinant,
     .formula = "a (..., n, n): the determinant of each matrix (...), or its sign and the logarithm of its absolute value",
     .source = kFactorizationSource,

@@ -68,7 +68,7 @@ const Operator kFullyConnected({
     .infer = infer_fully_connected,
     .infer_parameters = fully_connected_parameters,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(rows_of_first_input),
+    .facts = layer_facts(rows_of_first_input, work_of_weights, Accuracy::kKept),
     .oracle = compute_fully_connected,
     .formula = "data, weight (num_hidden, in), [bias (num_hidden)]: y = x W^T + b",
     .source = "MXNet 1.9.1 src/operator/nn/fully_connected-inl.h",

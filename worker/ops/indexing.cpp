@@ -381,7 +381,7 @@ const Operator kTake({
     .attributes = &kSchema<TakeAttributes>,
     .infer = infer_take,
     .infer_parameters = take_parameters,
-    .facts = indexed_facts(take_rows, 1),
+    .facts = indexed_facts(take_rows, 1, work_of_results, Accuracy::kLost),
     .oracle = compute_take,
     .formula =
         "data, indices: the slices of an axis that the indices name; the axes of the indices stand in its place. Fractions are "
@@ -394,7 +394,7 @@ const Operator kPick({
     .inputs = 2,
     .attributes = &kSchema<PickAttributes>,
     .infer = infer_pick,
-    .facts = indexed_facts(pick_rows, 1),
+    .facts = indexed_facts(pick_rows, 1, work_of_results, Accuracy::kLost),
     .oracle = compute_pick,
     .formula =
         "data, index: of each row along the axis the element that the index names. The index has the data's shape without the "
@@ -406,7 +406,7 @@ const Operator kGatherNd({
     .name = "GatherNd",
     .inputs = 2,
     .infer = infer_gather_nd,
-    .facts = indexed_facts(rows_mixed, 1),
+    .facts = indexed_facts(rows_mixed, 1, work_of_results, Accuracy::kLost),
     .oracle = compute_gather_nd,
     .formula = "data, indices (m, ...): slices data[indices[0], ..., indices[m - 1]]. Indices are counted on around their axes",
     .source = "MXNet 1.9.1 src/operator/tensor/indexing_op.h",
@@ -416,7 +416,7 @@ const Operator kScatterNd({
     .name = "ScatterNd",
     .inputs = 3,
     .infer = infer_scatter_nd,
-    .facts = indexed_facts(rows_mixed, 1),
+    .facts = indexed_facts(rows_mixed, 1, work_of_elements, Accuracy::kLost),
     .oracle = compute_scatter_nd,
     .formula = "base, indices (m, ...), data: base with slices of data at [indices[0], ..., indices[m - 1]]. Of several at one "
                "place the "
@@ -428,7 +428,7 @@ const Operator kOneHot({
     .name = "OneHot",
     .attributes = &kSchema<OneHotAttributes>,
     .infer = infer_one_hot,
-    .facts = indexed_facts(rows_of_first_input, 0),
+    .facts = indexed_facts(rows_of_first_input, 0, work_of_elements, Accuracy::kLost),
     .oracle = compute_one_hot,
     .formula = "indices: a row of `off` with `on` at the index; without it if the index lies outside",
     .source = "MXNet 1.9.1 src/operator/tensor/indexing_op.h",
@@ -438,7 +438,7 @@ const Operator kBooleanMask({
     .name = "BooleanMask",
     .inputs = 2,
     .infer = infer_boolean_mask,
-    .facts = indexed_facts(rows_mixed, 1),
+    .facts = indexed_facts(rows_mixed, 1, work_of_pairs, Accuracy::kLost),
     .oracle = compute_boolean_mask,
     .formula = "data, index: the rows of axis 0 whose element of the index is not 0. How many there are depends on data",
     .source = "MXNet 1.9.1 src/operator/contrib/boolean_mask.cc",
@@ -448,7 +448,7 @@ const Operator kRavelIndex({
     .name = "RavelIndex",
     .attributes = &kSchema<RavelAttributes>,
     .infer = infer_ravel,
-    .facts = layer_facts(rows_mixed),
+    .facts = layer_facts(rows_mixed, work_of_elements, Accuracy::kLost),
     .oracle = compute_ravel,
     .formula = "indices (m, ...), one row for each axis of a tensor: the number of the element in row-major order",
     .source = "MXNet 1.9.1 src/operator/tensor/ravel.h",
@@ -458,7 +458,7 @@ const Operator kUnravelIndex({
     .name = "UnravelIndex",
     .attributes = &kSchema<RavelAttributes>,
     .infer = infer_unravel,
-    .facts = layer_facts(rows_mixed),
+    .facts = layer_facts(rows_mixed, work_of_elements, Accuracy::kLost),
     .oracle = compute_unravel,
     .formula = "numbers of elements in row-major order: their indices, one row for each axis of a tensor",
     .source = "MXNet 1.9.1 src/operator/tensor/ravel.h",

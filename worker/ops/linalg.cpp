@@ -145,7 +145,7 @@ const Operator kTriangularProduct({
     .attributes = &kSchema<TriangularAttributes>,
     .infer = infer_triangular,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(matrix_rows),
+    .facts = layer_facts(matrix_rows, work_of_product, Accuracy::kLost),
     .oracle = compute_triangular_product,
     .formula = "a (..., n, n), of which one triangle counts, b (..., n, m): scale * a b, or scale * b a from the right",
     .source = kSource,
@@ -157,7 +157,7 @@ const Operator kTriangularSolve({
     .attributes = &kSchema<TriangularAttributes>,
     .infer = infer_triangular,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(matrix_rows),
+    .facts = layer_facts(matrix_rows, work_of_product, Accuracy::kLost),
     .oracle = compute_triangular_solve,
     .formula =
         "a (..., n, n), of which one triangle counts, b (..., n, m): the x with a x = scale * b, or x a = scale * b from the "
@@ -169,7 +169,7 @@ const Operator kExtractTriangle({
     .name = "ExtractTriangle",
     .attributes = &kSchema<TriangleAttributes>,
     .infer = infer_extract_triangle,
-    .facts = layer_facts(matrix_rows),
+    .facts = layer_facts(matrix_rows, work_of_elements, Accuracy::kLost),
     .oracle = compute_extract_triangle,
     .formula =
         "data (..., n, n): the elements of a triangle of each matrix, row by row; those of an upper triangle column by column",
@@ -180,7 +180,7 @@ const Operator kMakeTriangle({
     .name = "MakeTriangle",
     .attributes = &kSchema<TriangleAttributes>,
     .infer = infer_make_triangle,
-    .facts = layer_facts(line_rows),
+    .facts = layer_facts(line_rows, work_of_elements, Accuracy::kLost),
     .oracle = compute_make_triangle,
     .formula = "data (..., k): matrices with these elements in a triangle, in the order of ExtractTriangle, and zeros",
     .source = kSource,

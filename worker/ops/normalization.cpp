@@ -320,7 +320,7 @@ const Operator kBatchNorm({
     .infer_parameters = batch_norm_parameters,
     .constant_types = ConstantTypes::kAtLeastF32,
     .first_constant_output = 1,
-    .facts = layer_facts(batch_norm_rows),
+    .facts = layer_facts(batch_norm_rows, work_of_elements, Accuracy::kKept),
     .oracle = compute_batch_norm,
     .formula = "data, gamma, beta, mean, var (one per channel): y = (x - mean) / sqrt(var + eps) * gamma + beta, always with "
                "these statistics. Outputs y, mean, 1 / sqrt(var + eps)",
@@ -335,7 +335,7 @@ const Operator kLayerNorm({
     .infer = infer_layer_norm,
     .infer_parameters = layer_norm_parameters,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(layer_norm_rows),
+    .facts = layer_facts(layer_norm_rows, work_of_elements, Accuracy::kLost),
     .oracle = compute_layer_norm,
     .formula =
         "data, gamma, beta (one per element of the axis): root = sqrt(variance + eps), y = (x - mean) / root * gamma + beta. "
@@ -351,7 +351,7 @@ const Operator kGroupNorm({
     .infer = infer_group_norm,
     .infer_parameters = group_norm_parameters,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(rows_of_first_input),
+    .facts = layer_facts(rows_of_first_input, work_of_elements, Accuracy::kLost),
     .oracle = compute_group_norm,
     .formula =
         "data (N, C, ...), gamma, beta (one per group, or one per channel): as LayerNorm over each group of channels of an "
@@ -365,7 +365,7 @@ const Operator kLrn({
     .attributes = &kSchema<LrnAttributes>,
     .infer = infer_lrn,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(rows_of_first_input),
+    .facts = layer_facts(rows_of_first_input, work_of_pairs, Accuracy::kKept),
     .oracle = compute_lrn,
     .formula = "data (N, C, H, W): norm = knorm + alpha / nsize * (sum of x^2 over nsize channels around it). Outputs x "
                "norm^-beta, norm",
@@ -377,7 +377,7 @@ const Operator kL2Normalization({
     .outputs = 2,
     .attributes = &kSchema<L2NormalizationAttributes>,
     .infer = infer_l2_normalization,
-    .facts = layer_facts(rows_of_first_input),
+    .facts = layer_facts(rows_of_first_input, work_of_elements, Accuracy::kLost),
     .oracle = compute_l2_normalization,
     .formula = "data: root = sqrt(sum of x^2 + eps). Outputs x / root, root",
     .source = "MXNet 1.9.1 src/operator/l2_normalization-inl.h",

@@ -184,7 +184,7 @@ const Operator kTopK({
     .outputs = {1, 2},
     .attributes = &kSchema<TopKAttributes>,
     .infer = infer_top_k,
-    .facts = layer_facts(top_k_rows),
+    .facts = layer_facts(top_k_rows, work_of_elements, Accuracy::kLost),
     .oracle = compute_top_k,
     .formula =
         "data: the first elements of each row when it is sorted, or their indices, or 1 at their places and 0 elsewhere. Equal "
@@ -196,7 +196,7 @@ const Operator kArgExtreme({
     .name = "ArgExtreme",
     .attributes = &kSchema<ArgExtremeAttributes>,
     .infer = infer_arg_extreme,
-    .facts = layer_facts(arg_extreme_rows),
+    .facts = layer_facts(arg_extreme_rows, work_of_elements, Accuracy::kLost),
     .oracle = compute_arg_extreme,
     .formula = "data: the index of the highest or lowest element of each row, the first of several. The first NaN wins",
     .source = "MXNet 1.9.1 src/operator/tensor/broadcast_reduce_op_index.cc",

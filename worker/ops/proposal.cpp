@@ -69,7 +69,7 @@ const Operator kProposal({
     .attributes = &kSchema<ProposalAttributes>,
     .infer = infer_proposal,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(rows_mixed),  // a row names its picture
+    .facts = layer_facts(rows_mixed, work_of_pairs, Accuracy::kLost),  // a row names its picture
     .oracle = compute_proposal,
     .formula =
         "scores (N, 2 A, H, W) of A anchors at each cell, the second half for objects, offsets (N, 4 A, H, W), pictures (N, 3) "

@@ -101,7 +101,7 @@ const Operator kQuantize({
     .inputs = {3, Arity::kAny},
     .attributes = &kSchema<QuantizeAttributes>,
     .infer = infer_quantize,
-    .facts = elementwise_facts(quantize_rows),
+    .facts = elementwise_facts(quantize_rows, Accuracy::kLost),
     .oracle = compute_quantize,
     .formula =
         "data, the lowest and the highest number of its range, [inputs of which only the type counts]: the nearest of the "
@@ -115,7 +115,7 @@ const Operator kDequantize({
     .inputs = 3,
     .attributes = &kSchema<DequantizeAttributes>,
     .infer = infer_dequantize,
-    .facts = elementwise_facts(quantize_rows),
+    .facts = elementwise_facts(quantize_rows, Accuracy::kLost),
     .oracle = compute_dequantize,
     .formula = "data, the lowest and the highest number of its range: the real numbers for which its steps stand",
     .source = kOrigin,
@@ -126,7 +126,7 @@ const Operator kQuantizedStep({
     .inputs = 3,
     .infer = infer_step,
     .first_constant_output = 0,
-    .facts = layer_facts(step_rows),
+    .facts = layer_facts(step_rows, work_of_elements, Accuracy::kLost),
     .oracle = compute_step,
     .formula =
         "data, of which only the type counts, the lowest and the highest number of its range: the size of a step, of shape (1)",

@@ -253,6 +253,11 @@ Status compute_rnn(const Node& node, Sources src, Results dst) {
   });
 }
 
+Work rnn_work(const Node& node, Sources src, Sources dst) {
+  const double flops = RnnSizes(node.attributes.get<RnnAttributes>(), src[kRnnData].shape).flops();
+  return {.operations = elements_of(src) + elements_of(dst) + flops, .flops = flops};
+}
+
 }  // namespace
 
 std::int64_t rnn_gates(RnnMode mode) {
@@ -316,7 +321,7 @@ const Operator kRnn({
     .infer = infer_rnn,
     .infer_parameters = supply_inputs,
     .constant_types = ConstantTypes::kAsData,
-    .facts = indexed_facts(rows_mixed, kRnnLengths),
+    .facts = indexed_facts(rows_mixed, kRnnLengths, rnn_work, Accuracy::kLost),
     .oracle = compute_rnn,
     .formula =
         "data (T, N, I), parameters, state (L D, N, R), [lengths (N)], [cells (L D, N, H), of an lstm]: results (T, N, D R), the "

@@ -168,7 +168,7 @@ const Operator kReduce({
     .attributes = &kSchema<ReduceAttributes>,
     .infer = infer_reduce,
     .promote = promote_reduce,
-    .facts = layer_facts(reduce_rows),
+    .facts = layer_facts(reduce_rows, work_of_elements, Accuracy::kLost),
     .oracle = compute_reduce,
     .formula =
         "data: the sum, mean, product, maximum, minimum or norm over axes. nansum and nanprod leave NaN out. norm1 is the sum "
@@ -183,7 +183,7 @@ const Operator kCumSum({
     .attributes = &kSchema<CumSumAttributes>,
     .infer = infer_cum_sum,
     .promote = promote_cum_sum,
-    .facts = layer_facts(cum_sum_rows),
+    .facts = layer_facts(cum_sum_rows, work_of_elements, Accuracy::kLost),
     .oracle = compute_cum_sum,
     .formula = "data: each element becomes the sum of those up to it. Integers wrap",
     .source = "MXNet 1.9.1 src/operator/numpy/np_cumsum-inl.h",

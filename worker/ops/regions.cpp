@@ -53,7 +53,7 @@ const Operator kRoiPooling({
     .attributes = &kSchema<RoiPoolingAttributes>,
     .infer = infer_roi_pooling,
     .constant_types = ConstantTypes::kAsData,
-    .facts = indexed_facts(rows_mixed, 1),
+    .facts = indexed_facts(rows_mixed, 1, work_of_pairs, Accuracy::kLost),
     .oracle = run_undivided<RoiPooling, Floats>,
     .formula =
         "data (N, C, H, W), rois (R, 5) [map, left, top, right, bottom]: (R, C, height, width) maxima of the bins of each "
@@ -69,7 +69,7 @@ const Operator kRoiAlign({
     .attributes = &kSchema<RoiAlignAttributes>,
     .infer = infer_roi_align,
     .constant_types = ConstantTypes::kAsData,
-    .facts = indexed_facts(rows_mixed, 1),
+    .facts = indexed_facts(rows_mixed, 1, work_without_bound, Accuracy::kLost),
     .oracle = run_undivided<RoiAlign, Floats>,
     .formula =
         "data (N, C, H, W), rois (R, 5) [map, left, top, right, bottom]: (R, C, height, width) means of samples that lie "

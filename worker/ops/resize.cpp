@@ -148,7 +148,7 @@ const Operator kResize({
     .inputs = {1, 2},
     .attributes = &kSchema<ResizeAttributes>,
     .infer = infer_resize,
-    .facts = with_shape_inputs(layer_facts(picture_rows), 1),
+    .facts = with_shape_inputs(layer_facts(picture_rows, work_of_elements, Accuracy::kLost), 1),
     .oracle = compute_resize,
     .formula = "data (N, C, H, W), [like (N, C, H, W), of which only H and W count]: the pictures in another size",
     .source = "MXNet 1.9.1 src/operator/contrib/bilinear_resize-inl.h, nn/upsampling-inl.h, image/resize-inl.h",

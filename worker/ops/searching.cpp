@@ -109,7 +109,7 @@ namespace ops {
 const Operator kNonzero({
     .name = "Nonzero",
     .infer = infer_nonzero,
-    .facts = layer_facts(rows_mixed),
+    .facts = layer_facts(rows_mixed, work_of_pairs, Accuracy::kLost),
     .oracle = compute_nonzero,
     .formula = "data: the indices of each element that is not 0, as int64 (found, axes)",
     .source = "MXNet 1.9.1 src/operator/numpy/np_nonzero_op-inl.h",
@@ -119,7 +119,7 @@ const Operator kUnique({
     .name = "Unique",
     .outputs = 4,
     .infer = infer_unique,
-    .facts = layer_facts(rows_mixed),
+    .facts = layer_facts(rows_mixed, work_of_pairs, Accuracy::kLost),
     .oracle = compute_unique,
     .formula =
         "data: its different elements, the lowest first; where each is first found; for each element of the data the number "
@@ -130,7 +130,7 @@ const Operator kUnique({
 const Operator kCheckAll({
     .name = "CheckAll",
     .infer = infer_check_all,
-    .facts = layer_facts(rows_mixed),
+    .facts = layer_facts(rows_mixed, work_of_pairs, Accuracy::kLost),
     .oracle = compute_check_all,
     .formula = "data: true. An element that is 0 is an error of the run",
     .source = "MXNet 1.9.1 src/operator/numpy/np_constraint_check.h",

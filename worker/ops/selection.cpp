@@ -83,7 +83,7 @@ const Operator kWhere({
     .attributes = &kSchema<WhereAttributes>,
     .infer = infer_where,
     .promote = promote_where,
-    .facts = elementwise_facts(where_rows),
+    .facts = elementwise_facts(where_rows, Accuracy::kLost),
     .oracle = compute_where,
     .formula = "condition, x, y: x where the condition is not 0, else y. Any types; x and y have the same. The three are "
                "broadcast by NumPy's rule",

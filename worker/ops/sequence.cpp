@@ -120,7 +120,7 @@ const Operator kSequenceMask({
     .inputs = 2,
     .attributes = &kSchema<SequenceMaskAttributes>,
     .infer = infer_sequence_mask,
-    .facts = indexed_facts(sequence_rows<SequenceMaskAttributes>, 1),
+    .facts = indexed_facts(sequence_rows<SequenceMaskAttributes>, 1, work_of_elements, Accuracy::kLost),
     .oracle = compute_sequence_mask,
     .formula =
         "data, lengths: the data, with `value` in the steps of each sequence from its length on. A length is cut to a whole "
@@ -133,7 +133,7 @@ const Operator kSequenceLast({
     .inputs = 2,
     .attributes = &kSchema<SequenceAttributes>,
     .infer = infer_sequence_last,
-    .facts = indexed_facts(sequence_rows<SequenceAttributes>, 1),
+    .facts = indexed_facts(sequence_rows<SequenceAttributes>, 1, work_of_elements, Accuracy::kLost),
     .oracle = compute_sequence_last,
     .formula =
         "data, lengths: step length - 1 of each sequence, without the axis of the steps. Lengths as of SequenceMask; 0 counts "
@@ -146,7 +146,7 @@ const Operator kSequenceReverse({
     .inputs = 2,
     .attributes = &kSchema<SequenceAttributes>,
     .infer = infer_sequence_reverse,
-    .facts = indexed_facts(sequence_rows<SequenceAttributes>, 1),
+    .facts = indexed_facts(sequence_rows<SequenceAttributes>, 1, work_of_elements, Accuracy::kLost),
     .oracle = compute_sequence_reverse,
     .formula = "data, lengths: the first `length` steps of each sequence in reverse order, the others as they are. Lengths as of "
                "SequenceMask",

@@ -98,7 +98,7 @@ const Operator kSoftmax({
     .inputs = {1, 2},
     .attributes = &kSchema<SoftmaxAttributes>,
     .infer = infer_softmax,
-    .facts = indexed_facts(softmax_rows, 1),
+    .facts = indexed_facts(softmax_rows, 1, work_of_elements, Accuracy::kLost),
     .oracle = compute_softmax,
     .formula = "data, [lengths]: exp(x / temperature) over its sum along the axis; elements behind the length are 0",
     .source = "MXNet 1.9.1 src/operator/nn/softmax-inl.h",

@@ -360,7 +360,7 @@ namespace ops {
 const Operator kCholesky({
     .name = "Cholesky",
     .infer = infer_cholesky,
-    .facts = layer_facts(solved_rows),
+    .facts = layer_facts(solved_rows, work_of_factorization, Accuracy::kLost),
     .oracle = compute_cholesky,
     .formula =
         "a (..., n, n), symmetric, of which the lower triangle counts: the lower triangle l with l l^T = a. A matrix that is "
@@ -373,7 +373,7 @@ const Operator kSolve({
     .inputs = 2,
     .infer = infer_solve,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(solve_rows),
+    .facts = layer_facts(solve_rows, work_of_factorization, Accuracy::kLost),
     .oracle = compute_solve,
     .formula = "a (..., n, n), b (..., n, m) or (..., n): the x with a x = b. A singular matrix is an error",
     .source = "MXNet 1.9.1 src/operator/numpy/linalg/np_solve-inl.h",
@@ -383,7 +383,7 @@ const Operator kTensorInverse({
     .name = "TensorInverse",
     .attributes = &kSchema<TensorInverseAttributes>,
     .infer = infer_tensor_inverse,
-    .facts = layer_facts(rows_mixed),
+    .facts = layer_facts(rows_mixed, work_of_factorization, Accuracy::kLost),
     .oracle = compute_tensor_inverse,
     .formula = "a, read as a matrix whose rows are its first axes: the inverse, with these axes behind the others",
     .source = "MXNet 1.9.1 src/operator/numpy/linalg/np_tensorinv-inl.h",
@@ -395,7 +395,7 @@ const Operator kTensorSolve({
     .attributes = &kSchema<TensorSolveAttributes>,
     .infer = infer_tensor_solve,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(rows_mixed),
+    .facts = layer_facts(rows_mixed, work_of_factorization, Accuracy::kLost),
     .oracle = compute_tensor_solve,
     .formula = "a (b's axes, then those of x), b: the x for which the sum of a x over the axes of x is b",
     .source = "MXNet 1.9.1 src/operator/numpy/linalg/np_tensorsolve-inl.h",
@@ -405,7 +405,7 @@ const Operator kSingularValues({
     .name = "SingularValues",
     .outputs = 3,
     .infer = infer_singular_values,
-    .facts = layer_facts(solved_rows),
+    .facts = layer_facts(solved_rows, work_of_factorization, Accuracy::kLost),
     .oracle = compute_singular_values,
     .formula =
         "a (..., m, n), m at most n: u (..., m, m), the singular values (..., m), the largest first, and v (..., m, n), for "
@@ -419,7 +419,7 @@ const Operator kPseudoInverse({
     .attributes = &kSchema<PseudoInverseAttributes>,
     .infer = infer_pseudo_inverse,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(solved_rows),
+    .facts = layer_facts(solved_rows, work_of_factorization, Accuracy::kLost),
     .oracle = compute_pseudo_inverse,
     .formula =
         "a (..., m, n), [cutoff (...)]: the pseudo-inverse (..., n, m). Singular values up to cutoff times the largest count "

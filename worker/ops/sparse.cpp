@@ -314,7 +314,7 @@ const Operator kCheckCsr({
     .outputs = 2,
     .attributes = &kSchema<CsrAttributes>,
     .infer = infer_check_csr,
-    .facts = layer_facts(rows_mixed),
+    .facts = layer_facts(rows_mixed, work_of_elements, Accuracy::kLost),
     .oracle = compute_check_csr,
     .formula =
         "values (n), indptr (rows + 1), indices (n) of a request: indptr and indices as int64, checked. indptr begins with 0 "
@@ -328,7 +328,7 @@ const Operator kCheckRows({
     .inputs = 2,
     .attributes = &kSchema<RowsAttributes>,
     .infer = infer_check_rows,
-    .facts = layer_facts(rows_mixed),
+    .facts = layer_facts(rows_mixed, work_of_elements, Accuracy::kLost),
     .oracle = compute_check_rows,
     .formula =
         "values (n, ...), rows (n) of a request: the rows as int64. They ascend and lie in 0 to count - 1; else the run is an "
@@ -341,7 +341,7 @@ const Operator kCsrToDense({
     .inputs = 3,
     .attributes = &kSchema<CsrAttributes>,
     .infer = infer_csr_to_dense,
-    .facts = layer_facts(rows_mixed),
+    .facts = layer_facts(rows_mixed, work_of_elements, Accuracy::kLost),
     .oracle = compute_csr_to_dense,
     .formula =
         "values (n), indptr (rows + 1), indices (n): the matrix (rows, columns). Of two elements at one place the last stays",
@@ -353,7 +353,7 @@ const Operator kRowsToDense({
     .inputs = 2,
     .attributes = &kSchema<RowsAttributes>,
     .infer = infer_rows_to_dense,
-    .facts = layer_facts(rows_mixed),
+    .facts = layer_facts(rows_mixed, work_of_elements, Accuracy::kLost),
     .oracle = compute_rows_to_dense,
     .formula = "values (n, ...), rows (n), ascending: a tensor (count, ...) with these rows, and zeros between them",
     .source = "MXNet 1.9.1 src/operator/tensor/cast_storage-inl.h",
@@ -365,7 +365,7 @@ const Operator kSparseDot({
     .attributes = &kSchema<SparseDotAttributes>,
     .infer = infer_sparse_dot,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(rows_mixed),
+    .facts = layer_facts(rows_mixed, work_of_pairs, Accuracy::kLost),
     .oracle = compute_sparse_dot,
     .formula =
         "values, indptr, indices of a csr matrix, b (k, ...), and if b is row_sparse its rows: the product of matrices. What is "
@@ -379,7 +379,7 @@ const Operator kDotSparse({
     .attributes = &kSchema<SparseDotAttributes>,
     .infer = infer_dot_sparse,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(dot_sparse_rows),
+    .facts = layer_facts(dot_sparse_rows, work_of_pairs, Accuracy::kLost),
     .oracle = compute_dot_sparse,
     .formula = "a (..., k), values, indptr, indices of a csr matrix: the product of matrices. What is not stored adds nothing",
     .source = "MXNet 1.9.1 src/operator/tensor/dot-inl.h",
@@ -390,7 +390,7 @@ const Operator kTakeRows({
     .inputs = 3,
     .attributes = &kSchema<TakeRowsAttributes>,
     .infer = infer_take_rows,
-    .facts = indexed_facts(take_rows_rows, 2),
+    .facts = indexed_facts(take_rows_rows, 2, work_of_results, Accuracy::kLost),
     .oracle = compute_take_rows,
     .formula = "values (n, ...), rows (n), ascending, ids: the rows that the ids name, and zeros for those that are not stored. "
                "Fractions are cut off",
@@ -402,7 +402,7 @@ const Operator kRetainRows({
     .inputs = {2, 3},
     .attributes = nullptr,
     .infer = infer_retain_rows,
-    .facts = indexed_facts(rows_mixed, 1),
+    .facts = indexed_facts(rows_mixed, 1, work_of_elements, Accuracy::kLost),
     .oracle = compute_retain_rows,
     .formula = "data (n, ...), ids (m), and if data is row_sparse its rows: data with zeros in all rows that the ids do not name",
     .source = "MXNet 1.9.1 src/operator/tensor/sparse_retain-inl.h",

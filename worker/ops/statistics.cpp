@@ -348,7 +348,7 @@ const Operator kVariance({
     .outputs = 2,
     .attributes = &kSchema<VarianceAttributes>,
     .infer = infer_variance,
-    .facts = layer_facts(variance_rows),
+    .facts = layer_facts(variance_rows, work_of_elements, Accuracy::kLost),
     .oracle = compute_variance,
     .formula =
         "data: the mean squared distance from the mean over axes, or its root, and the mean. Of integers all is computed in "
@@ -363,7 +363,7 @@ const Operator kAverage({
     .attributes = &kSchema<AverageAttributes>,
     .infer = infer_average,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(rows_mixed),
+    .facts = layer_facts(rows_mixed, work_of_elements, Accuracy::kLost),
     .oracle = compute_average,
     .formula =
         "data, weights, of its shape or one for each index of the axis: the sum of products divided by the sum of weights, "
@@ -376,7 +376,7 @@ const Operator kPercentile({
     .inputs = {1, 2},
     .attributes = &kSchema<PercentileAttributes>,
     .infer = infer_percentile,
-    .facts = layer_facts(percentile_rows),
+    .facts = layer_facts(percentile_rows, work_of_pairs, Accuracy::kLost),
     .oracle = compute_percentile,
     .formula =
         "data, [percents, a number or a vector]: the element at that place when the elements over axes are sorted, for each "
@@ -391,7 +391,7 @@ const Operator kHistogram({
     .attributes = &kSchema<HistogramAttributes>,
     .infer = infer_histogram,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(rows_mixed),
+    .facts = layer_facts(rows_mixed, work_of_pairs, Accuracy::kLost),
     .oracle = compute_histogram,
     .formula = "data, [edges (n + 1)]: how many elements lie in each of n bins, as int64, and the edges of the bins",
     .source = "MXNet 1.9.1 src/operator/tensor/histogram-inl.h",
@@ -402,7 +402,7 @@ const Operator kPolyVal({
     .inputs = 2,
     .infer = infer_poly_val,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(poly_val_rows),
+    .facts = layer_facts(poly_val_rows, work_of_pairs, Accuracy::kLost),
     .oracle = compute_poly_val,
     .formula = "p (n), x: p[0] x^(n-1) + ... + p[n-1] for each element of x",
     .source = "MXNet 1.9.1 src/operator/numpy/np_polynomial_op-inl.h",

@@ -77,7 +77,7 @@ const Operator kUnary({
     .name = "Unary",
     .attributes = &kSchema<UnaryAttributes>,
     .infer = infer_unary,
-    .facts = elementwise_facts(rows_of_first_input),
+    .facts = elementwise_facts(rows_of_first_input, Accuracy::kLost),
     .oracle = compute_unary,
     .formula = "data: a function of each element. Integers are computed in float64 and truncated, unless the result is always "
                "whole. round: halves away from zero; rint: halves to the lower integer. "
@@ -89,7 +89,7 @@ const Operator kUnary({
 const Operator kDivSqrtDim({
     .name = "DivSqrtDim",
     .infer = infer_numeric,
-    .facts = layer_facts(div_sqrt_dim_rows),
+    .facts = layer_facts(div_sqrt_dim_rows, work_of_elements, Accuracy::kLost),
     .oracle = compute_div_sqrt_dim,
     .formula = "data / sqrt(length of the last axis)",
     .source = "MXNet 1.9.1 src/operator/contrib/transformer.cc",
@@ -99,7 +99,7 @@ const Operator kQuadratic({
     .name = "Quadratic",
     .attributes = &kSchema<QuadraticAttributes>,
     .infer = infer_numeric,
-    .facts = elementwise_facts(rows_of_first_input),
+    .facts = elementwise_facts(rows_of_first_input, Accuracy::kLost),
     .oracle = compute_quadratic,
     .formula = "data: x (a x + b) + c. Integers are computed in float32 and truncated",
     .source = "MXNet 1.9.1 src/operator/contrib/quadratic_op-inl.h",
@@ -109,7 +109,7 @@ const Operator kNanToNum({
     .name = "NanToNum",
     .attributes = &kSchema<NanToNumAttributes>,
     .infer = infer_numeric,
-    .facts = elementwise_facts(rows_of_first_input),
+    .facts = elementwise_facts(rows_of_first_input, Accuracy::kLost),
     .oracle = compute_nan_to_num,
     .formula = "data with numbers in place of NaN and infinities",
     .source = "MXNet 1.9.1 src/operator/numpy/np_elemwise_unary_op_basic.cc",
@@ -119,7 +119,7 @@ const Operator kAround({
     .name = "Around",
     .attributes = &kSchema<AroundAttributes>,
     .infer = infer_numeric,
-    .facts = elementwise_facts(rows_of_first_input),
+    .facts = elementwise_facts(rows_of_first_input, Accuracy::kLost),
     .oracle = compute_around,
     .formula =
         "data rounded to decimals, halves to the even digit. Integers have no decimals; they are cut to tens, hundreds ...",

@@ -45,9 +45,12 @@ class Inference {
     const Status visited = visit_all();
     insert_casts();
     SHOAL_RETURN_IF_ERROR(visited);
+    if (refused != nullptr) return {};
     for (const GraphOutput& output : graph_.outputs) SHOAL_RETURN_IF_ERROR(extent(graph_.value(output.value)).status());
     return {};
   }
+
+  std::vector<RefusedNode>* refused = nullptr;  ///< if given, the nodes that are wrong are added, and the others go on
 
  private:
   Status bind(std::span<const SizedInput> inputs) {
@@ -141,7 +144,18 @@ class Inference {
     is_made_of_constants_.resize(graph_.values.size());
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       now_ = i;
-      SHOAL_RETURN_IF_ERROR(visit(graph_.nodes[i]));
+      Node& node = graph_.nodes[i];
+      if (refused == nullptr || is_finding_) {
+        SHOAL_RETURN_IF_ERROR(visit(node));
+        continue;
+      }
+      const bool follows =
+          std::ranges::all_of(node.inputs, [this](ValueId id) { return graph_.value(id).dtype != DType::kInvalid; });
+      const Status visited = follows ? visit(node) : Status();
+      if (follows && visited.ok()) continue;
+      for (const ValueId id : node.outputs) store({}, graph_.value(id));
+      if (follows)
+        refused->push_back({std::string(node.source_op.empty() ? node.op->name : node.source_op), node.name, visited.message()});
     }
     return {};
   }
@@ -409,6 +423,12 @@ std::vector<SizedInput> sized(std::span<const TensorSpec> inputs) {
 
 Status infer(Graph& graph, std::span<const TensorSpec> inputs) {
   return Inference(graph, Mode::kProgram).run(std::make_shared<DimTable>(), sized(inputs));
+}
+
+Status infer_what_follows(Graph& graph, std::span<const TensorSpec> inputs, std::vector<RefusedNode>& refused) {
+  Inference inference(graph, Mode::kProgram);
+  inference.refused = &refused;
+  return inference.run(std::make_shared<DimTable>(), sized(inputs));
 }
 
 Status infer_parameters(Graph& graph, std::span<const TensorSpec> inputs) {

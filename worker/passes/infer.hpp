@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "worker/graph/graph.hpp"
 
@@ -26,6 +27,11 @@ struct SizedInput {
 /// Like infer(), for sizes that are not known yet. `table` made the expressions. The sizes of values are in Value::sizes(); no
 /// program can be made of the graph. What may be wrong for some sizes is accepted, unless it is wrong for all.
 Status infer_sizes(Graph& graph, std::shared_ptr<DimTable> table, std::span<const SizedInput> inputs);
+
+/// Like infer(), for a graph that may be wrong: adds what is refused of each node, but those behind others. Values that do not
+/// follow have no dtype.
+///   Errors  what is wrong with the inputs
+Status infer_what_follows(Graph& graph, std::span<const TensorSpec> inputs, std::vector<RefusedNode>& refused);
 
 /// Like infer(), for a graph that was imported without parameters: an input that is not given takes dtype and shape from the
 /// operators that read it. Like infer(), it may insert Casts.

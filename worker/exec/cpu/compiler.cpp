@@ -166,7 +166,7 @@ Status Compiler::emit(const Node& node) {
   if (const auto found = attentions_.find(now_); found != attentions_.end()) return attention(node, found->second);
   for (const Lowering& lowering : lowerings()) {
     if (lowering.op != node.op || !has_types(node, lowering.types)) continue;
-    if (TypeSet(Types<float>()).holds(lowering.types) && !all_float(node)) continue;
+    if (TypeSet(Types<float>()).holds(lowering.types) && !suits_onednn(node)) continue;
     SHOAL_ASSIGN_OR_RETURN(const bool taken, take(node, lowering.lower));
     if (taken) return {};
   }
@@ -283,7 +283,7 @@ Status Compiler::emit_oracle(const Node& node) {
     dst.push_back(tensor);
   }
   if (node.bodies.empty()) {
-    add_oracle_step(plan_, node, src, dst);
+    add_oracle_step(plan_, node, src, dst, is_dynamic(node) ? dynamic_kernel(node) : MakeNodeRun());
     return {};
   }
   // The steps within are not timed one by one, so their algorithms are not chosen.

@@ -100,6 +100,7 @@ class Compiler {
   static std::span<const Lowering> lowerings();
   Taken take(const Node& node, Taken (Compiler::*lower)(const Node& node));
   Taken by_kernel(const Node& node);
+  MakeNodeRun dynamic_kernel(const Node& node) const;
   BufferId overwritten_by(ValueId to, const Node& node, std::span<const BufferId> inputs) const;
   Status emit_oracle(const Node& node);
 
@@ -120,8 +121,8 @@ class Compiler {
   bool is_empty(ValueId id) const { return value(id).shape.element_count() == 0; }
   bool is_dynamic(const Node& node) const;                ///< an input or output has a size that depends on data
   bool has_types(const Node& node, TypeSet types) const;  ///< every input and output has one of them
-  bool all_float(const Node& node) const;  ///< every input and output is float32 and not empty: oneDNN can describe it
-  NodeId sole_reader(ValueId id) const;    ///< the only node that reads `id`; none if there are more, or if it is an output
+  bool suits_onednn(const Node& node) const;  ///< every input and output is float32 and not empty: oneDNN can describe it
+  NodeId sole_reader(ValueId id) const;       ///< the only node that reads `id`; none if there are more, or if it is an output
   void absorb(NodeId id);
   bool is_dead_after_this(ValueId id) const;
   bool may_overwrite(ValueId id, BufferId buffer) const;

@@ -71,7 +71,7 @@ bool Compiler::clashes(std::span<const PostOp> chain) {
 std::optional<Compiler::PostOp> Compiler::find_gated(ValueId from) const {
   const auto gate = gates_.find(from);
   if (gate == gates_.end()) return std::nullopt;
-  const auto is_float_node = [this](NodeId id) { return all_float(node(id)); };
+  const auto is_float_node = [this](NodeId id) { return suits_onednn(node(id)); };
   if (!std::ranges::all_of(gate->second.nodes, is_float_node)) return std::nullopt;
   return PostOp{.nodes = gate->second.nodes, .functions = gate->second.functions};
 }
@@ -79,7 +79,7 @@ std::optional<Compiler::PostOp> Compiler::find_gated(ValueId from) const {
 std::optional<Compiler::PostOp> Compiler::find_function(ValueId from) const {
   if (auto found = find_gated(from)) return found;
   const NodeId reader = sole_reader(from);
-  if (reader == kNoNode || !all_float(node(reader))) return std::nullopt;
+  if (reader == kNoNode || !suits_onednn(node(reader))) return std::nullopt;
   Functions functions = functions_of(node(reader));
   if (functions.empty()) return std::nullopt;
   return PostOp{.nodes = {reader}, .functions = std::move(functions)};
@@ -114,7 +114,7 @@ std::vector<Compiler::PostOp> Compiler::find_post_ops(ValueId from, bool with_ad
       continue;
     }
     const NodeId reader = sole_reader(at);
-    if (reader == kNoNode || !with_addition || !all_float(node(reader)) || !is_addition(graph_, node(reader))) return found;
+    if (reader == kNoNode || !with_addition || !suits_onednn(node(reader)) || !is_addition(graph_, node(reader))) return found;
     const ValueId operand = other_input(node(reader), at);
     if (!is_ready(operand)) return found;
     found.push_back({.nodes = {reader}, .operand = operand});
@@ -154,7 +154,7 @@ ValueId Compiler::absorb_post_ops(ValueId from, std::span<const PostOp> post_ops
 
 const Node* Compiler::foldable_norm() const {
   const NodeId norm = norms_[static_cast<std::size_t>(now_)];
-  return norm != kNoNode && all_float(node(norm)) ? &node(norm) : nullptr;
+  return norm != kNoNode && suits_onednn(node(norm)) ? &node(norm) : nullptr;
 }
 
 }  // namespace shoal::worker::cpu

@@ -1,5 +1,6 @@
 // A node by a kernel of Shoal.
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "shm/base/errors.hpp"
@@ -17,7 +18,45 @@ bool is_elementwise(const Graph& graph, const Node& node) {
          std::ranges::all_of(node.inputs, [&](ValueId id) { return graph.value(id).shape == shape; });
 }
 
+/// The kernel for the sizes of one run, or nothing.
+NodeRun run_of(const Kernel& kernel, const Node& node, std::span<const TensorView> src, std::span<const TensorView> dst) {
+  const auto is_empty = [](const TensorView& view) { return view.element_count() == 0; };
+  if (std::ranges::any_of(src, is_empty) || std::ranges::any_of(dst, is_empty)) return {};
+  std::vector<TensorType> src_types, dst_types;
+  for (const TensorView& view : src) src_types.push_back({view.dtype, view.shape});
+  for (const TensorView& view : dst) dst_types.push_back({view.dtype, view.shape});
+  Loop loop = kernel.make(node, src_types, dst_types);
+  if (!loop) return {};
+  const std::size_t bytes = kernel.scratch_bytes != nullptr ? kernel.scratch_bytes(node, src_types, dst_types) : 0;
+  std::vector<std::byte*> operands(src.size() + dst.size() + (kernel.scratch_bytes != nullptr ? 1 : 0));
+  return [&kernel, &node, loop = std::move(loop), types = std::move(src_types), operands = std::move(operands),
+          scratch = std::make_shared<AlignedBytes>(AlignedBytes::allocate(bytes))](std::span<const TensorView> from,
+                                                                                   std::span<TensorView> to) mutable -> Status {
+    auto next = operands.begin();
+    for (const TensorView& view : from) *next++ = view.data;
+    for (const TensorView& view : to) *next++ = view.data;
+    if (next != operands.end()) *next = scratch->data.get();
+    if (kernel.check != nullptr) SHOAL_RETURN_IF_ERROR(kernel.check(node, types, operands));
+    loop(operands);
+    return {};
+  };
+}
+
 }  // namespace
+
+MakeNodeRun Compiler::dynamic_kernel(const Node& node) const {
+  const Kernel* const kernel = find_kernel(node.op);
+  if (kernel == nullptr || !has_types(node, kernel->types)) return {};
+  const auto describe_all = [this](const std::vector<ValueId>& ids) {
+    std::vector<TensorView> views;
+    for (const ValueId id : ids) views.push_back({value(id).dtype, value(id).shape, nullptr});
+    return views;
+  };
+  if (!run_of(*kernel, node, describe_all(node.inputs), describe_all(node.outputs))) return {};  // attributes it does not know
+  return [kernel](const Node& of, std::span<const TensorView> src, std::span<const TensorView> dst) {
+    return run_of(*kernel, of, src, dst);
+  };
+}
 
 // Elements at the same position have the same place in any layout: then the kernel works on the bytes in their order in memory.
 Compiler::Taken Compiler::by_kernel(const Node& node) {
@@ -28,7 +67,7 @@ Compiler::Taken Compiler::by_kernel(const Node& node) {
   };
   if (has_empty(node.inputs) || has_empty(node.outputs)) return false;
   Desc layout;  // empty: all values are plain
-  if (is_elementwise(graph_, node) && all_float(node)) {
+  if (is_elementwise(graph_, node) && suits_onednn(node)) {
     SHOAL_ASSIGN_OR_RETURN(const Form first, first_form(node.inputs[0], Type::f32));
     if (!is_padded(first.desc)) layout = first.desc;
   }

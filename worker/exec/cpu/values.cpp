@@ -51,7 +51,7 @@ bool Compiler::has_types(const Node& node, TypeSet types) const {
   return std::ranges::all_of(node.inputs, fits) && std::ranges::all_of(node.outputs, fits);
 }
 
-bool Compiler::all_float(const Node& node) const {
+bool Compiler::suits_onednn(const Node& node) const {
   const auto fits = [this](ValueId id) { return is_float(id); };
   return std::all_of(node.inputs.begin(), node.inputs.end(), fits) && std::all_of(node.outputs.begin(), node.outputs.end(), fits);
 }

@@ -39,7 +39,7 @@ TEST(NodeList, SaysWhatRunsEachNodeAndInWhichTypes) {
       {.name = name, .implementation = "jit", .flops = 9},
       {.name = name, .implementation = "reorder", .flops = 1},
       {.name = worker::describe(graph.nodes.back()), .implementation = "fake", .on_device = true}};
-  const auto nodes = list_nodes(graph, steps, "fake", "cpu", {});
+  const auto nodes = list_nodes(graph, &steps, "fake", "cpu");
   ASSERT_EQ(nodes.size(), graph.nodes.size());
   EXPECT_EQ(nodes.front().by, "jit") << "the step that computes, not the copies beside it";
   EXPECT_EQ(nodes.front().device, "cpu");
@@ -57,8 +57,13 @@ TEST(NodeList, NamesConstantsAndWhatIsMissing) {
   const worker::ValueId folded = graph.add_value({.name = "folded", .dtype = DType::kFloat32});
   graph.nodes.insert(graph.nodes.begin(),
                      {.op = graph.nodes[1].op, .name = "of_a_weight", .inputs = {weight}, .outputs = {folded}});
-  const auto nodes =
-      list_nodes(graph, {{.name = "other"}}, "cpu", "cpu", {{.op = "Custom", .node = "mine", .reason = "is a program"}});
+  const std::vector<worker::StepInfo> steps = {{.name = "other"}};
+  const std::vector<worker::RefusedNode> refused = {{.op = "Custom", .node = "mine", .reason = "is a program"},
+                                                    {.op = "Convolution", .node = graph.nodes[1].name, .reason = "does not fit"}};
+  auto nodes = list_nodes(graph, &steps, "cpu", "cpu");
+  add_refused(refused, nodes);
+  EXPECT_EQ(nodes.size(), graph.nodes.size() + 1);
+  EXPECT_EQ(find(nodes, graph.nodes[1].name)->missing, "does not fit");
   EXPECT_EQ(find(nodes, "of_a_weight")->by, "constant");
   const ListedNode* const missing = find(nodes, "mine");
   ASSERT_NE(missing, nullptr);

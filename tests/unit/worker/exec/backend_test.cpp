@@ -16,6 +16,7 @@
 #include "tests/support/fake_backend.hpp"
 #include "tests/unit/worker/exec/graph_builder.hpp"
 #include "worker/exec/model.hpp"
+#include "worker/exec/owned_outputs.hpp"
 #include "worker/exec/planned_program.hpp"
 #include "worker/ops/cast.hpp"
 #include "worker/ops/movement.hpp"
@@ -347,6 +348,26 @@ TEST_F(Devices, AGraphWithSizesBehindDataRunsOnTheHostAlone) {
   const Status refused = load(Fallback::kError).status();
   EXPECT_EQ(refused.code(), StatusCode::kUnimplemented);
   EXPECT_NE(refused.message().find("depends on data"), std::string::npos) << refused.message();
+}
+
+TEST_F(Devices, ADeviceThatRefusedIsAskedAgain) {
+  const auto model = load_on("fake", make_network(), Fallback::kError).value();
+  const auto program = model->program(kInputs).value();
+  const Tensor input = testing::noise(kInputs[0].shape);
+  const TensorView src[] = {input.view()};
+  auto outputs = OwnedOutputs::make(program->outputs()).value();
+  Context context;
+  test::fake_settings().refuse = Refuse::kOpen;
+  EXPECT_FALSE(program->run(context, src, outputs.views()).ok());
+  EXPECT_FALSE(program->run(context, src, outputs.views()).ok());
+  test::fake_settings().refuse = Refuse::kNothing;
+  const auto give_up = std::chrono::steady_clock::now() + 20s;
+  Status status = program->run(context, src, outputs.views());
+  while (!status.ok() && std::chrono::steady_clock::now() < give_up) {
+    std::this_thread::sleep_for(10ms);
+    status = program->run(context, src, outputs.views());
+  }
+  EXPECT_TRUE(status.ok()) << status.to_string();
 }
 
 TEST_P(Refusals, AreErrorsIfSoConfigured) {

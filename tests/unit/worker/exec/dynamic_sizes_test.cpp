@@ -10,6 +10,7 @@
 #include "worker/exec/padding.hpp"
 #include "worker/ops/cast.hpp"
 #include "worker/ops/movement.hpp"
+#include "worker/ops/ordering.hpp"
 #include "worker/ops/reduce.hpp"
 #include "worker/ops/reshape.hpp"
 #include "worker/ops/softmax.hpp"
@@ -124,6 +125,31 @@ TEST_P(DynamicSizes, ThatDoNotFitTogetherAreAnErrorOfTheRun) {
   EXPECT_NE(status.message().find("3x5"), std::string::npos) << status.to_string();
   EXPECT_NE(status.message().find("4x5"), std::string::npos) << status.to_string();
   EXPECT_TRUE(run(*program, context_, std::vector<float>(20, 1)).ok()) << "the next run is not affected";
+}
+
+TEST_P(DynamicSizes, AreComputedByTheKernelsThatTheDeviceHas) {
+  GraphBuilder b;
+  const ValueId kept = b.node("_dynamic_nms", {b.input("data")}, CustomAttributes{0.5});
+  const ValueId part = b.node("Slice", {kept}, SliceAttributes{{{1, 1, 5, 1}}});
+  const ValueId softmax = b.node("Softmax", {b.scalar(BinaryKind::kMul, part, 0.1)}, SoftmaxAttributes{.axis = 1});
+  b.output(softmax);
+  b.output(b.node("TopK", {kept}, TopKAttributes{.axis = 1, .count = 2, .result = TopKResult::kValues}));
+  const auto program = program_of(b, {4, 5});
+  const bool is_cpu = std::string_view(GetParam()) == "cpu";
+  for (const StepInfo& step : program->steps()) {
+    if (step.name.find("_dynamic_nms") == std::string::npos)
+      EXPECT_EQ(step.implementation, is_cpu ? "kernel" : "oracle") << step.name;
+  }
+  const auto reference = load(b.graph(), {spec("data", {4, 5})}, "cpu-reference");
+  const auto oracle = reference->program(std::vector{spec("data", {4, 5})}).value();
+  Context context;
+  for (const auto& boxes : {kBoxes, std::vector<float>(20, 1), kBoxes, std::vector<float>(20, 0)}) {
+    const auto got = run(*program, context_, boxes).value(), want = run(*oracle, context, boxes).value();
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      ASSERT_EQ(got[i].shape(), want[i].shape());
+      for (std::size_t at = 0; at < values(want[i]).size(); ++at) EXPECT_FLOAT_EQ(values(got[i])[at], values(want[i])[at]);
+    }
+  }
 }
 
 TEST_P(DynamicSizes, NeedAPlace) {

@@ -25,6 +25,22 @@ TEST(OracleNodes, AreNamedWithTheirShareOfTheTime) {
   EXPECT_DOUBLE_EQ(measured[1].share, 0.1);
 }
 
+TEST(OracleNodes, OfBodiesAreNamedWithTheNodeThatRunsThem) {
+  const StepInfo loop{
+      .name = "Loop 'l'",
+      .implementation = "bodies",
+      .bodies = {{{"Sqrt 'fast'", "kernel", 0, 8e6}, {"Inverse 'slow'", "oracle", 9e6, 0}}, {{"Tile 't'", "oracle", 0, 2e6}}}};
+  const std::vector<StepInfo> steps = {loop, {"Convolution 'a'", "jit", 6e7, 0}};
+  const auto estimated = find_oracle_nodes(steps);  // 1, 3 and 1 ms in the loop, 1 ms behind it
+  ASSERT_EQ(estimated.size(), 2U);
+  EXPECT_EQ(estimated[0].name, "Loop 'l', Inverse 'slow'");
+  EXPECT_DOUBLE_EQ(estimated[0].share, 0.5);
+  const std::vector<std::uint64_t> times = {50, 50};
+  const auto measured = find_oracle_nodes(steps, times);
+  EXPECT_DOUBLE_EQ(measured[0].share, 0.3);
+  EXPECT_DOUBLE_EQ(measured[1].share, 0.1);
+}
+
 TEST(OracleNodes, OfAProgramAreDescribedInOneLine) {
   GraphBuilder b;
   const ValueId x = b.conv(b.input("data"), 3, 4, 3);

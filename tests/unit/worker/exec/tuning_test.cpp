@@ -251,6 +251,47 @@ TEST(Measuring, AddsUpThePartsOfANode) {
   EXPECT_EQ(chosen.to_text(), Choices({.layout = "one", .algorithms = {{"n0", "second"}}}).to_text());
 }
 
+/// f32-fast takes no time, and adds 0.25 to the first result.
+class FastAndWrong : public InTwoParts {
+ public:
+  std::vector<Choices> variants() const override { return {{.precision = Precision::kF32}, {.precision = Precision::kF32Fast}}; }
+  Result<Plan> prepare(const Graph& graph, WeightStore&, const Choices& choices) const override {
+    Plan plan;
+    plan.outputs.push_back(spec(graph.outputs[0].name, {1}));
+    const BufferId result = plan.add_buffer(sizeof(float), Buffer::Home::kOutput, 0);
+    const bool is_fast = choices.precision == Precision::kF32Fast;
+    plan.tunables.push_back({0, "n0", is_fast ? "fast" : "exact"});
+    plan.steps.push_back(std::make_unique<Give>(result, is_fast));
+    return plan;
+  }
+
+ private:
+  struct Give : Step, BoundStep {
+    Give(BufferId result, bool is_fast) : Step("Give", {result}), is_fast(is_fast) {}
+    std::string implementation() const override { return "give"; }
+    std::unique_ptr<BoundStep> bind() const override { return std::make_unique<Give>(operands()[0], is_fast); }
+    void set_addresses(std::span<std::byte* const> operands) override { result = reinterpret_cast<float*>(operands[0]); }
+    Status run() override {
+      *result = is_fast ? 0.75F : 0.5F;
+      for (const auto end = std::clock() + CLOCKS_PER_SEC / 500; !is_fast && std::clock() < end;) {
+      }
+      return {};
+    }
+    bool is_fast;
+    float* result = nullptr;
+  };
+};
+
+TEST(Measuring, TakesFastAlgorithmsOnlyWithinTheLimitOfTheError) {
+  testing::GraphBuilder b;
+  b.output(b.input("data"));
+  const auto chosen = [&](double max_error) {
+    return measure_choices(b.graph(), FastAndWrong(), 2000ms, {}, {.max_error = max_error}).value().precision;
+  };
+  EXPECT_EQ(chosen(0.3), Precision::kF32Fast);
+  EXPECT_EQ(chosen(0.2), Precision::kF32);
+}
+
 TEST_F(Tuning, LeavesTheProcessWithTheThreadsItHad) {
   const auto count = [] {
     const std::filesystem::directory_iterator tasks("/proc/self/task");

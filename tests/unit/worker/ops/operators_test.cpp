@@ -16,6 +16,8 @@ TEST(Operators, StateAllTheirFacts) {
     EXPECT_NE(op->facts.is_view, Fact::kUnstated) << op->name;
     EXPECT_NE(op->facts.is_elementwise, Fact::kUnstated) << op->name;
     EXPECT_NE(op->facts.index_input, Facts::kUnstated) << op->name;
+    EXPECT_NE(op->facts.work, nullptr) << op->name;
+    EXPECT_NE(op->facts.accuracy, Accuracy::kUnstated) << op->name;
     EXPECT_STRNE(op->formula, "") << op->name;
     EXPECT_STRNE(op->source, "") << op->name;
   }

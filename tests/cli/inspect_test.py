@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""`shoal inspect`: shapes and precision, what runs each node, those of bodies too, and all that a refused graph lacks."""
+import json
+import shutil
+import struct
+import unittest
+
+from support import SOURCE, ShoalTest, shoal
+
+NETWORKS = SOURCE / "tests" / "golden" / "networks"
+
+
+class Inspect(ShoalTest):
+    def write(self, shapes, *nodes, heads=None, keys=""):
+        """A checkpoint without weights. nodes: (operator, name, attributes, names of its inputs); heads: outputs, by default the last node."""
+        directory = self.tmp / f"model{len(list(self.tmp.iterdir()))}"
+        directory.mkdir()
+        entries = [{"op": "null", "name": name, "inputs": []} for name in shapes]
+        place = {name: i for i, name in enumerate(shapes)}
+        for op, name, attributes, inputs in nodes:
+            place[name] = len(entries)
+            entries.append({"op": op, "name": name, "attrs": attributes, "inputs": [[place[each], 0, 0] for each in inputs]})
+        outputs = [[place[name], 0, 0] for name in heads or [nodes[-1][1]]]
+        symbol = {"nodes": entries, "arg_nodes": list(range(len(shapes))), "heads": outputs, "attrs": {"mxnet_version": ["int", 10901]}}
+        (directory / "m-symbol.json").write_text(json.dumps(symbol))
+        self.write_config(directory, "m", shapes, keys)
+        return directory
+
+    def write_config(self, directory, prefix, shapes, keys=""):
+        (directory / f"{prefix}-0000.params").write_bytes(struct.pack("<QQQQ", 0x112, 0, 0, 0))
+        inputs = ", ".join(f'{{name = "{name}", shape = {list(shape)}}}' for name, shape in shapes.items())
+        (directory / "model.toml").write_text(f"inputs = [{inputs}]\n{keys}\n")
+
+    def inspect(self, directory, *words):
+        done = shoal("inspect", directory, "--json", *words)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def write_masked(self):
+        return self.write({"data": (4, 3), "mask": (4,), "s": ()}, ("_contrib_boolean_mask", "kept", {}, ["data", "mask"]),
+                          ("_mul_scalar", "twice", {"scalar": "2"}, ["kept"]), ("_plus_scalar", "next", {"scalar": "1"}, ["s"]),
+                          heads=["twice", "next"])
+
+    def test_scalars_and_sizes_that_depend_on_data_are_told_apart_from_unknown_shapes(self):
+        seen = self.inspect(self.write_masked())
+        self.assertEqual([each["shape"] for each in seen["inputs"]], [[4, 3], [4], []])
+        twice, next_ = seen["outputs"]
+        self.assertEqual((twice["shape"], twice["ranges"][0]), ([-1, 3], [0, 4]))
+        self.assertEqual(next_["shape"], [])
+        self.assertNotIn("ranges", next_)
+
+    def test_a_model_whose_output_depends_on_data_can_be_profiled(self):
+        seen = self.inspect(self.write_masked(), "--profile")
+        self.assertEqual((seen["notes"], seen["oracle_shares_are"]), ([], "measured"))
+        by = {node["name"]: node["by"] for node in seen["nodes"]}
+        self.assertEqual(by["twice"], "kernel", "although its size is known only when it runs")
+
+    def test_a_profile_whose_run_fails_leaves_the_list_of_nodes(self):
+        model = self.write({"data": (1, 3, 3)}, ("_linalg_inverse", "inverse", {}, ["data"]))
+        seen = self.inspect(model, "--profile")
+        self.assertEqual(seen["oracle_shares_are"], "estimated")
+        self.assertIn("a run on zeros fails", seen["notes"][0])
+        self.assertEqual([node["by"] for node in seen["nodes"]], ["oracle"])
+
+    def test_all_nodes_that_do_not_fit_are_named_at_once(self):
+        shapes = {"data": (2, 3)}
+        model = self.write(shapes, ("Concat", "joined", {"dim": "5", "num_args": "2"}, ["data", "data"]), ("relu", "behind", {}, ["joined"]),
+                           ("Custom", "mine", {"op_type": "my_op"}, ["data"]), ("batch_dot", "product", {}, ["data", "data"]),
+                           ("sqrt", "good", {}, ["data"]), heads=["behind", "mine", "product", "good"])
+        seen = self.inspect(model)
+        self.assertFalse(seen["supported"])
+        self.assertEqual({each["node"] for each in seen["unsupported"]}, {"joined", "mine", "product"})
+        nodes = {node["name"]: node for node in seen["nodes"]}
+        self.assertIn("Concat", nodes["joined"]["missing"])
+        self.assertTrue(nodes["mine"]["missing"])
+        self.assertTrue(nodes["product"]["missing"])
+        self.assertIsNone(nodes["behind"]["missing"])
+        self.assertEqual((nodes["good"]["missing"], nodes["good"]["types"]), (None, "float32 -> float32"))
+        self.assertIn("cannot be run", shoal("inspect", model).stdout)
+
+    def test_nodes_of_bodies_are_listed_behind_the_loop_that_runs_them(self):
+        model = self.tmp / "while"
+        shutil.copytree(NETWORKS / "control-while", model)
+        self.write_config(model, "control-while", {"data": (2, 6), "w_weight": (6, 6), "w_bias": (6,)})
+        nodes = {node["name"]: node for node in self.inspect(model)["nodes"]}
+        loop = next(name for name, node in nodes.items() if node["op"] == "_while_loop")
+        inner = {name: node for name, node in nodes.items() if name.startswith(loop + "/")}
+        self.assertIn("FullyConnected", {node["op"] for node in inner.values()})
+        for node in inner.values():
+            self.assertIsNotNone(node["by"])
+            self.assertIsNotNone(node["types"])
+
+    def test_oracle_kernels_within_bodies_are_named_with_their_share(self):
+        body = {"nodes": [{"op": "null", "name": "x", "inputs": []},
+                          {"op": "_linalg_inverse", "name": "inverse", "inputs": [[0, 0, 0]]}],
+                "arg_nodes": [0], "heads": [[1, 0, 0]], "node_row_ptr": [0, 1, 2], "attrs": {"mxnet_version": ["int", 10901]}}
+        symbol = {"nodes": [{"op": "null", "name": "data", "inputs": []},
+                            {"op": "_foreach", "name": "each", "inputs": [[0, 0, 0]], "subgraphs": [body],
+                             "attrs": {"num_args": "2", "num_outputs": "1", "num_out_data": "1", "in_data_locs": "(0,)",
+                                       "in_state_locs": "()", "remain_locs": "()"}}],
+                  "arg_nodes": [0], "heads": [[1, 0, 0]], "node_row_ptr": [0, 1, 2], "attrs": {"mxnet_version": ["int", 10901]}}
+        model = self.tmp / "foreach"
+        model.mkdir()
+        (model / "m-symbol.json").write_text(json.dumps(symbol))
+        self.write_config(model, "m", {"data": (3, 2, 4, 4)})
+        seen = self.inspect(model)
+        self.assertEqual([each["node"].rpartition(", ")[2] for each in seen["oracle_nodes"]], ["Inverse 'inverse'"], seen["notes"])
+        self.assertGreater(seen["oracle_nodes"][0]["share"], 0.5)
+
+    def test_the_precision_is_said(self):
+        nodes = [("sqrt", "root", {}, ["data"])]
+        self.assertEqual(self.inspect(self.write({"data": (2, 3)}, *nodes))["precision"], {"asked": "f32", "runs_in": "f32"})
+        model = self.write({"data": (2, 3)}, *nodes, keys='precision = "auto"\ntuning_ms = 200')
+        self.assertEqual(self.inspect(model)["precision"], {"asked": "auto", "runs_in": "f32"})
+        self.assertIn("auto, runs in f32", shoal("inspect", model).stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
