@@ -35,6 +35,8 @@ std::span<const std::string_view> sparse_aliases() {
                                                 "LinearRegressionOutput",
                                                 "LogisticRegressionOutput",
                                                 "MAERegressionOutput",
+                                                "_contrib_round_ste",
+                                                "_contrib_sign_ste",
                                                 "abs",
                                                 "add_n",
                                                 "arccos",

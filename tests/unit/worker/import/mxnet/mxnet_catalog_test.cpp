@@ -39,6 +39,8 @@ TEST(MxnetCatalog, HasOneEntryForEachOperatorHoweverItIsCalled) {
                                     {"elemwise_mul", "_mul"},
                                     {"elemwise_div", "_Div"},
                                     {"broadcast_add", "broadcast_plus"},
+                                    {"_contrib_round_ste", "_sparse__contrib_round_ste"},
+                                    {"_contrib_sign_ste", "_sparse__contrib_sign_ste"},
                                     {"erf", "_npx_erf"}}) {
     const std::vector<std::string> aliases = entry_of(name).aliases;
     EXPECT_NE(std::ranges::find(aliases, alias), aliases.end()) << name << ", " << alias;
