@@ -177,9 +177,10 @@ class Translation {
   /// Names all operators that Shoal does not have in one error, because a user who ports a model needs the whole list.
   Status check_operators(const std::vector<std::size_t>& needed) const {
     std::vector<std::string> unknown;
+    std::set<std::string_view> explained;  // each operator once, because a reason may be long
     for_each_node(symbol_, needed, used_inputs, [&](const MxnetNode& node) {
       if (node.is_variable() || find_mxnet_operator(node.op)) return;
-      const std::string_view why = why_refused(node.op);
+      const std::string_view why = explained.insert(node.op).second ? why_refused(node.op) : "";
       unknown.push_back(format("{} '{}'{}{}{}", node.op, node.name, why.empty() ? "" : " (", why, why.empty() ? "" : ")"));
     });
     if (unknown.empty()) return {};

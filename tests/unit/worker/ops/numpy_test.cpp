@@ -6,7 +6,6 @@
 
 #include "tests/unit/worker/ops/by_hand.hpp"
 #include "tests/unit/worker/ops/one_node.hpp"
-#include "worker/import/mxnet/mxnet_refusals.hpp"
 #include "worker/ops/searching.hpp"
 #include "worker/ops/solving.hpp"
 
@@ -296,15 +295,6 @@ TEST(NumpyNames, ReportMatricesThatHaveNoAnswer) {
   EXPECT_TRUE(refuses("_npi_svd", {}, {tensor({2, 1}, {1, 2})}, "higher than wide"));
   EXPECT_TRUE(refuses("_npi_solve", {}, {singular, tensor({3}, {1, 2, 3})}, "right sides"));
   EXPECT_TRUE(gives("_npi_pinv_scalar_rcond", {}, {singular}, {2, 2}, {0.04, 0.08, 0.08, 0.16}));
-}
-
-TEST(NumpyNames, RefuseWhatAGraphCannotHave) {
-  EXPECT_EQ(why_refused("_npi_uniform"), "it draws random numbers");
-  EXPECT_EQ(why_refused("_npi_add"), "");
-  for (const std::string_view name : {"_npi_bernoulli", "_npx_multibox_target", "_npi_eig", "_npi_bincount", "_npi_copyto"}) {
-    EXPECT_NE(why_refused(name), "") << name;
-    EXPECT_EQ(find_mxnet_operator(name), nullptr) << name;
-  }
 }
 
 }  // namespace

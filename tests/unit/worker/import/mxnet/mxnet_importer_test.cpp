@@ -281,6 +281,12 @@ TEST_F(MxnetImporter, NamesEveryOperatorItDoesNotHave) {
   expect_refused(s.json(), StatusCode::kUnimplemented, {"m-symbol.json", "Custom 'odd1'", "FancyConvolution 'odd2'"});
 }
 
+TEST_F(MxnetImporter, SaysOnceWhyItDoesNotHaveAnOperator) {
+  Symbol s;
+  s.op("CTCLoss", "second", {s.op("CTCLoss", "first", {s.variable("data")})});
+  expect_refused(s.json(), StatusCode::kUnimplemented, {"CTCLoss 'first' (it is for training", "), CTCLoss 'second'"});
+}
+
 TEST_F(MxnetImporter, KnowsTheNamesThatOperatorsHadInOldReleases) {
   for (const char* name : {"Softmax",
                            "ElementWiseSum",
