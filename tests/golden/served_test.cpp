@@ -8,12 +8,14 @@
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <random>
 #include <thread>
 
 #include "shm/tensor/npy.hpp"
 #include "tests/golden/network_case.hpp"
 #include "tests/golden/refusal_case.hpp"
+#include "tests/golden/vector_case.hpp"
 #include "tests/support/pool_fixture.hpp"
 #include "tests/support/scratch_directory.hpp"
 #include "tests/support/vectors.hpp"
@@ -36,6 +38,7 @@ struct Served {
   std::function<void(Pool&, const std::string& name)> check_answer;
   std::function<void(const Status&)> check_refusal;  // instead, of a model that must not load
   std::shared_ptr<void> keeps;
+  std::map<std::string, std::string> sparse = {};  // inputs that the request brings as parts
 };
 struct Case {
   std::string title;
@@ -71,13 +74,7 @@ std::shared_ptr<ScratchDirectory> copy_checkpoint(const std::string& prefix, int
 
 void write_model_toml(const Served& served, const std::string& device) {
   std::ofstream file(served.directory / "model.toml");
-  file << "device = \"" << device << "\"\nworkers = 1\ntuning_ms = 0\ninputs = [";
-  for (const TensorSpec& spec : served.specs) {
-    file << "{name = \"" << spec.name << "\", dtype = \"" << dtype_name(spec.dtype) << "\", shape = [";
-    for (const std::int64_t dim : spec.shape) file << dim << ",";
-    file << "]},";
-  }
-  file << "]\n";
+  file << "device = \"" << device << "\"\nworkers = 1\ntuning_ms = 0\n" << inputs_toml(served.specs, served.sparse);
 }
 
 /// What the pool answers, by the names that it describes.
@@ -98,30 +95,33 @@ void ask(Pool& pool, const std::string& name, const Tensors& inputs, const std::
 
 // ---- the cases of each folder
 
+Served serve_vector(const std::string& prefix, double tolerance, const PartsRequest& request) {
+  const auto copy = copy_checkpoint(prefix, 0);
+  const auto expect = [=](const Tensors& outputs) { expect_answers(prefix, outputs, tolerance); };
+  const auto check = [=](Pool& pool, const std::string& name) { ask(pool, name, request.tensors, expect); };
+  return {copy->path(), request.inputs, check, {}, copy, request.sparse};
+}
+
+PartsRequest read_dense(const std::string& prefix) {
+  const Tensors inputs = read_arrays(prefix + "-io.params", "in:").value();
+  return {inputs, specs_of(inputs), {}};
+}
+
 std::vector<Case> vector_cases() {
   std::vector<Case> all;
-  for (int number = 1; number <= 6; ++number) {
-    const fs::path folder = test_data() / "vectors" / ("tier" + std::to_string(number));
+  for (const fs::path& folder : vector_folders()) {
     for (const VectorCase& vector : read_cases(folder / "cases.json")) {
-      all.push_back({folder.filename().string() + "/" + vector.name, [=] {
-                       const std::string prefix = (folder / vector.name).string();
-                       const auto copy = copy_checkpoint(prefix, 0);
-                       const Tensors inputs = read_arrays(prefix + "-io.params", "in:").value();
-                       const auto expect = [=](const Tensors& outputs) {
-                         const Tensors expected = read_arrays(prefix + "-io.params", "out:").value();
-                         ASSERT_EQ(outputs.size(), expected.size());
-                         for (const NamedTensor& want : expected) {
-                           const NamedTensor& got = outputs.at(std::stoul(want.name));
-                           EXPECT_TRUE(close_to(got.tensor.view(), want.tensor.view(), vector.tolerance)) << got.name;
-                         }
-                       };
-                       return Served{copy->path(),
-                                     specs_of(inputs),
-                                     [=](Pool& pool, const std::string& name) { ask(pool, name, inputs, expect); },
-                                     {},
-                                     copy};
-                     }});
+      const std::string prefix = (folder / vector.name).string();
+      all.push_back({folder.filename().string() + "/" + vector.name,
+                     [=] { return serve_vector(prefix, vector.tolerance, read_dense(prefix)); }});
     }
+  }
+  for (const VectorCase& vector : read_cases(sparse_folder() / "cases.json")) {
+    const std::string prefix = (sparse_folder() / vector.name).string();
+    all.push_back(
+        {"sparse/" + vector.name + " by parts", [=] { return serve_vector(prefix, vector.tolerance, read_parts(prefix)); }});
+    if (vector.name == kOnlyAsParts) continue;
+    all.push_back({"sparse/" + vector.name, [=] { return serve_vector(prefix, vector.tolerance, read_dense(prefix)); }});
   }
   return all;
 }
