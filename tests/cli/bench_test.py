@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -10,7 +11,7 @@ import time
 import unittest
 from pathlib import Path
 
-from support import BIN, SHAPES, SOURCE, processes_of
+from support import BIN, SHAPES, SOURCE, processes_of, read_npy, write_npy
 
 sys.path.insert(0, str(SOURCE / "tools" / "benchmarks"))
 from harness import write_perceptron  # noqa: E402
@@ -53,6 +54,49 @@ class Bench(unittest.TestCase):
             self.assertGreater(min(step["ms"], step["bound_ms"], step["mb"]), 0, step)
         for key, of_step in (("total_ms", "ms"), ("bound_ms", "bound_ms")):
             self.assertAlmostEqual(result[key], sum(step[of_step] for step in result["steps"]), places=6)
+
+    def write_difference(self):
+        """A checkpoint whose output is first - second."""
+        directory = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        symbol = {"nodes": [{"op": "null", "name": "first", "inputs": []}, {"op": "null", "name": "second", "inputs": []},
+                            {"op": "broadcast_sub", "name": "difference", "inputs": [[0, 0, 0], [1, 0, 0]]}],
+                  "arg_nodes": [0, 1], "node_row_ptr": [0, 1, 2, 3], "heads": [[2, 0, 0]],
+                  "attrs": {"mxnet_version": ["int", 10901]}}
+        (directory / "m-symbol.json").write_text(json.dumps(symbol))
+        (directory / "m-0000.params").write_bytes(struct.pack("<QQQQ", 0x112, 0, 0, 0))
+        return directory
+
+    def shoal_bench_model(self, directory, shapes, commands):
+        words = [BIN / "shoal-bench", "model", directory / "m", *(word for shape in shapes for word in ("--shape", shape))]
+        return subprocess.run(words, input="\n".join(commands) + "\n", capture_output=True, text=True, timeout=60,
+                              env=dict(os.environ, SHOAL_CACHE_DIR=str(directory)))
+
+    def test_inputs_are_found_by_name_in_any_order_of_the_shapes(self):
+        directory = self.write_difference()
+        for inputs in ({"first": [1, 2], "second": [10, 20]}, {"second": [10, 20], "first": [1, 2]}):
+            for number, values in enumerate(inputs.values()):
+                write_npy(directory / f"{number}.npy", [1, 2], values)
+            run = self.shoal_bench_model(directory, [f"{name}=1,2" for name in inputs],
+                                         [f"inputs {directory}", "run", f"outputs {directory}"])
+            self.assertEqual(run.returncode, 0, run.stderr)
+            self.assertEqual(read_npy(directory / "0.npy"), ((1, 2), [-9, -18]))
+
+    def test_each_input_has_the_shape_of_its_name(self):
+        directory = self.write_difference()
+        write_npy(directory / "second.npy", [2, 2], [10, 20, 30, 40])
+        run = self.shoal_bench_model(directory, ["second=2,2", "first=1,2"],
+                                     [f"input {directory}/second.npy", "run", f"output {directory}/out.npy"])  # first is zeros
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual(read_npy(directory / "out.npy"), ((2, 2), [-10, -20, -30, -40]))
+
+    def test_a_shape_of_no_input_and_an_input_without_a_shape_are_named(self):
+        directory = self.write_difference()
+        for shapes, error in ((["first=1,2"], "input 'second' of the model is not given"),
+                              (["first=1,2", "second=1,2", "third=1,2"], "the model has no input 'third'"),
+                              (["first=1,2", "second=1,2", "first=2,2"], "--shape first=2,2: input 'first' is given twice")):
+            run = self.shoal_bench_model(directory, shapes, ["run"])
+            self.assertEqual(run.returncode, 1)
+            self.assertIn(error, run.stderr)
 
     def test_kernels_are_compared_with_the_oracle_in_several_types(self):
         rows = bench("kernels", "--rounds", 1)["rows"]

@@ -68,7 +68,9 @@ int main(int argc, char** argv) try {
   shoal::bench::ModelBenchOptions model_options;
   auto* model = app.add_subcommand("model", "one model in this process, controlled by lines on standard input, or profiled");
   model->add_option("path", model_options.path)->required();
-  model->add_option("--shape", model_options.shapes, "an input's shape: NAME=N,N,...")->required()->take_all();
+  model->add_option("--shape", model_options.shapes, "the shape of an input, once per input in any order: NAME=N,N,...")
+      ->required()
+      ->take_all();
   model->add_option("--device", model_options.device);
   model->add_option("--threads", model_options.threads);
   model->add_option("--precision", model_options.precision, "f32, or f32-fast, which allows Winograd");

@@ -10,7 +10,7 @@ namespace shoal::bench {
 
 struct ModelBenchOptions {
   std::string path;                 ///< the checkpoint, as for `shoal run`
-  std::vector<std::string> shapes;  ///< of each input: "data=1,3,224,224"
+  std::vector<std::string> shapes;  ///< of each input, in any order: "data=1,3,224,224"
   std::string device = "cpu";
   int threads = 1;
   std::string precision = "f32";
@@ -18,7 +18,7 @@ struct ModelBenchOptions {
 };
 
 /// Loads the model and executes the lines of standard input until its end. Answers each with one line:
-///   input FILE   takes the first input from an .npy file    -> "ok"
+///   input FILE   takes the input of shapes[0] from an .npy file  -> "ok"
 ///   inputs DIR   takes the inputs from DIR/0.npy, DIR/1.npy, ... in the order of `shapes`  -> "ok"
 ///   run [N]      N runs, or one                             -> their wall times in milliseconds
 ///   output FILE  writes the first output as .npy            -> "ok"

@@ -1,5 +1,6 @@
 #include "tools/benchmarks/runnable_model.hpp"
 
+#include <algorithm>
 #include <sstream>
 
 #include "shm/base/errors.hpp"
@@ -21,25 +22,34 @@ Result<TensorSpec> parse_shape(const std::string& text) {
   return TensorSpec{text.substr(0, equals), DType::kFloat32, Shape(dims)};
 }
 
+Result<std::vector<TensorSpec>> parse_shapes(const std::vector<std::string>& texts) {
+  std::vector<TensorSpec> specs;
+  for (const std::string& text : texts) {
+    SHOAL_ASSIGN_OR_RETURN(TensorSpec spec, parse_shape(text));
+    if (std::ranges::count(specs, spec.name, &TensorSpec::name) > 0)
+      return invalid_argument("--shape {}: input '{}' is given twice", text, spec.name);
+    specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
 }  // namespace
 
 Result<RunnableModel> RunnableModel::load(const ModelBenchOptions& options) {
   RunnableModel loaded;
-  for (const std::string& text : options.shapes) {
-    SHOAL_ASSIGN_OR_RETURN(loaded.specs_.emplace_back(), parse_shape(text));
-  }
+  SHOAL_ASSIGN_OR_RETURN(loaded.given_, parse_shapes(options.shapes));
   SHOAL_ASSIGN_OR_RETURN(const ModelFiles files, find_model(options.path));
   SHOAL_ASSIGN_OR_RETURN(auto imported, worker::read_model(files.files));
   SHOAL_ASSIGN_OR_RETURN(const worker::Precision precision, worker::parse_precision(options.precision));
   SHOAL_ASSIGN_OR_RETURN(loaded.model_, worker::Model::load(std::move(imported.graph),
                                                             {.device = options.device,
                                                              .threads = options.threads,
-                                                             .input_sets = {loaded.specs_},
+                                                             .input_sets = {loaded.given_},
                                                              .precision = precision,
                                                              .tuning_budget = std::chrono::milliseconds(options.tuning_ms)}));
   loaded.model_->enter_thread();
-  SHOAL_ASSIGN_OR_RETURN(loaded.program_, loaded.model_->program(loaded.specs_));
-  for (const TensorSpec& spec : loaded.specs_) {
+  SHOAL_ASSIGN_OR_RETURN(loaded.program_, loaded.model_->program(loaded.given_));
+  for (const TensorSpec& spec : loaded.program_->inputs()) {
     SHOAL_ASSIGN_OR_RETURN(Tensor input, Tensor::create(spec.dtype, spec.shape));
     loaded.src_.push_back(input.view());
     loaded.inputs_.push_back(std::move(input));
@@ -53,14 +63,18 @@ Result<RunnableModel> RunnableModel::load(const ModelBenchOptions& options) {
 }
 
 Status RunnableModel::set_input(std::size_t index, Tensor input) {
-  SHOAL_RETURN_IF_ERROR(check_matches(specs_.at(index), input.dtype(), input.shape()));
-  inputs_[index] = std::move(input);
-  src_[index] = inputs_[index].view();
+  const TensorSpec& spec = given_.at(index);
+  SHOAL_RETURN_IF_ERROR(check_matches(spec, input.dtype(), input.shape()));
+  const auto found = std::ranges::find(program_->inputs(), spec.name, &TensorSpec::name);
+  if (found == program_->inputs().end()) return {};  // the program does not read it: a label
+  const auto position = static_cast<std::size_t>(found - program_->inputs().begin());
+  inputs_[position] = std::move(input);
+  src_[position] = inputs_[position].view();
   return {};
 }
 
 Status RunnableModel::read_inputs(const std::string& directory) {
-  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+  for (std::size_t i = 0; i < given_.size(); ++i) {
     SHOAL_ASSIGN_OR_RETURN(Tensor input, read_npy(format("{}/{}.npy", directory, i)));
     SHOAL_RETURN_IF_ERROR(set_input(i, std::move(input)));
   }

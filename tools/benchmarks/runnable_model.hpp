@@ -12,13 +12,14 @@ namespace shoal::bench {
 /// Threads: thread-bound
 class RunnableModel {
  public:
-  ///   Errors  those of finding, importing and loading; kInvalidArgument (`shape`)
+  ///   Errors  those of finding, importing and loading; kInvalidArgument (`shapes`: wrong form, unknown name, name given twice,
+  ///           input of the model not named)
   static Result<RunnableModel> load(const ModelBenchOptions& options);
 
-  /// Input `index`, in the order of `shapes`.
+  /// Sets the input that `shapes[index]` names. The model may have its inputs in another order.
   ///   Errors  kInvalidArgument (not the declared type and shape)
   Status set_input(std::size_t index, Tensor input);
-  /// All inputs from DIRECTORY/0.npy, DIRECTORY/1.npy, ...
+  /// All inputs from DIRECTORY/0.npy, DIRECTORY/1.npy, ... in the order of `shapes`.
   Status read_inputs(const std::string& directory);
   /// Writes all outputs to DIRECTORY/0.npy, DIRECTORY/1.npy, ...
   Status write_outputs(const std::string& directory) const;
@@ -32,8 +33,8 @@ class RunnableModel {
   std::unique_ptr<worker::Model> model_;
   std::shared_ptr<const worker::Program> program_;
   worker::Context context_;
-  std::vector<TensorSpec> specs_;  // of the inputs
-  std::vector<Tensor> inputs_, outputs_;
+  std::vector<TensorSpec> given_;         // in the order of `shapes`
+  std::vector<Tensor> inputs_, outputs_;  // in the order of the program
   std::vector<TensorView> src_, dst_;
 };
 
