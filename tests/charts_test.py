@@ -141,9 +141,9 @@ class Timeline(unittest.TestCase):
             (bin_ / "mlserver").chmod(0o755)
             source = Path(directory) / "input.npy"
             timeline.engine.write_input(source, [1, 4])
-            installed = timeline.peers.environment
-            timeline.peers.environment = lambda *_: str(bin_ / "python")
-            self.addCleanup(setattr, timeline.peers, "environment", installed)
+            installed = timeline.environments.environment
+            timeline.environments.environment = lambda *_: str(bin_ / "python")
+            self.addCleanup(setattr, timeline.environments, "environment", installed)
             with self.assertRaisesRegex(harness.BenchError, "MLServer ended with 3: no module named numpy"):
                 timeline.MlServer("prefix", source, type("Arguments", (), {"threads": 1, "workers": 1}))
 

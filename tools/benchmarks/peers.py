@@ -8,7 +8,6 @@ import contextlib
 import itertools
 import os
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -20,56 +19,16 @@ import networks
 import peer_table
 from engine import (REDUCED_TOLERANCE, TOLERANCE, Engine, EngineError, daemon_seconds_to_answer, pool_bytes, seconds_to_answer, shoal_engine,
                     worst_difference)
-from harness import BUILD, NETWORKS, BenchError, binary, dies_with_us, note, pss_bytes
+from environments import PACKAGES, environment
+from harness import BUILD, NETWORKS, BenchError, binary, note, pss_bytes
 
 HERE = Path(__file__).resolve().parent
-PACKAGES = {"onnxruntime": ["numpy==2.4.6", "onnx==1.23.2", "onnxruntime==1.31.1"],
-            "openvino": ["numpy==2.4.6", "openvino==2026.4.1"],
-            "pytorch": ["numpy==2.4.6", "torch==2.15.0"],
-            "mxnet": ["numpy==1.23.5", "mxnet==1.9.1"]}
-PYTHONS = {"mxnet": ("3.8", "3.9", "3.10", "3.11")}  # numpy 1.23.5, the last one that works with MXNet, has no wheels for newer versions
 PEERS = [*PACKAGES, "openvino bf16", "pytorch bf16"]
 MODELS = [*NETWORKS, "densenet121"]  # DenseNet: concatenations
 F32 = peer_table.SHOAL + "f32"  # with its outputs the others are compared
 QUICK_START = {"pytorch": "script"}  # its compiler would need half a minute before the first answer
 ON_ONNX = {"onnxruntime", "openvino"}  # read the translated checkpoint
 PARTS = ["speed", "cold", "memory"]
-
-
-def interpreter(name):
-    """A Python for which this engine's packages exist."""
-    wanted = PYTHONS.get(name)
-    for candidate in [sys.executable] + [shutil.which(f"python{v}") for v in reversed(wanted or ())]:
-        if not candidate:
-            continue
-        run = subprocess.run([candidate, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], capture_output=True, text=True)
-        if run.returncode == 0 and (not wanted or run.stdout.strip() in wanted):
-            return candidate
-    raise EngineError(f"no Python {' or '.join(wanted)} on PATH")
-
-
-def environment(name, packages=None):
-    """The Python of this engine's virtual environment under build/bench. Makes the environment if it is missing or has other packages.
-    `packages`: those of PACKAGES[name], unless given."""
-    packages = packages or PACKAGES[name]
-    directory = BUILD / f"venv-{name}"
-    python, made_of = directory / "bin" / "python", directory / "packages.txt"
-    wanted = "\n".join(packages)
-    if made_of.exists() and made_of.read_text() == wanted:
-        return str(python)
-    print(f"bench: installing {', '.join(packages)} into {directory}", file=sys.stderr)
-    shutil.rmtree(directory, ignore_errors=True)
-    subprocess.run([interpreter(name), "-m", "venv", directory], check=True)
-    pip = subprocess.Popen([python, "-m", "pip", "install", "--progress-bar", "off", *packages], stdout=subprocess.PIPE,
-                           stderr=subprocess.STDOUT, text=True, preexec_fn=dies_with_us(signal.SIGTERM))
-    lines = []
-    for line in pip.stdout:
-        lines.append(line.rstrip())
-        note(f"{name}: {lines[-1][:100]}")
-    if pip.wait():
-        raise EngineError("pip could not install it: " + " ".join(lines[-3:]))
-    made_of.write_text(wanted)
-    return str(python)
 
 
 class Bench:
@@ -85,7 +44,7 @@ class Bench:
         for name in dict.fromkeys(["onnxruntime", *map(peer_table.engine_of, arguments.peers)]):
             try:
                 self.pythons[name] = environment(name)
-            except (EngineError, OSError, subprocess.CalledProcessError) as error:
+            except BenchError as error:
                 self.missing.append(f"{peer_table.title(name)}: {error}")
         self.names = [f"shoal {p}" for p in arguments.precision] + [p for p in arguments.peers if peer_table.engine_of(p) in self.pythons]
 

@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 
 import engine
-import peers
+import environments
 from harness import BenchError, Daemon, binary, dies_with_us, note, write_perceptron
 
 HERE = Path(__file__).resolve().parent
@@ -145,7 +145,7 @@ class MlServer:
     PACKAGES = ["numpy==2.4.6", "uvloop==0.21.0", "mlserver==1.7.1"]  # with uvloop 0.23 its workers do not start
 
     def __init__(self, prefix, source, arguments):
-        python = peers.environment("mlserver", self.PACKAGES)
+        python = environments.environment("mlserver", self.PACKAGES)
         self.threads, self.version = arguments.threads, self.PACKAGES[-1].split("==")[1]
         self.client = "HTTP/1.1 with JSON, one open connection a thread, loopback"
         self.directory = Path(tempfile.mkdtemp(prefix="shoal-mlserver-"))
