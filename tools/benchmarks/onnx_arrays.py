@@ -13,6 +13,11 @@ def binary(op):
     return lambda t, node, entries: t.emit(op, [t.value(e) for e in entries])
 
 
+def comparison(op):
+    """0 or 1 as float32, as in MXNet."""
+    return lambda t, node, entries: t.emit("Cast", [t.emit(op, [t.value(e) for e in entries])], to=1)
+
+
 def with_scalar(op, reverse=False):
     def translate(t, node, entries):
         x, scalar = t.value(entries[0]), t.scalar(float(node.attrs["scalar"]))
@@ -302,6 +307,8 @@ OPERATORS = {
                                          "_Div": "Div", "_div": "Div", "broadcast_plus": "Add", "broadcast_minus": "Sub",
                                          "broadcast_maximum": "Max", "broadcast_minimum": "Min", "_maximum": "Max", "_minimum": "Min",
                                          "broadcast_power": "Pow"}.items()},
+    **{"broadcast_" + name: comparison(op) for name, op in {"equal": "Equal", "greater": "Greater", "greater_equal": "GreaterOrEqual",
+                                                            "lesser": "Less", "lesser_equal": "LessOrEqual"}.items()},
     **{name: with_scalar(op) for name, op in {"_plus_scalar": "Add", "_PlusScalar": "Add", "_minus_scalar": "Sub", "_MinusScalar": "Sub",
                                               "_mul_scalar": "Mul", "_MulScalar": "Mul", "_div_scalar": "Div", "_DivScalar": "Div",
                                               "_power_scalar": "Pow", "_maximum_scalar": "Max", "_minimum_scalar": "Min"}.items()},
