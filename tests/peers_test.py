@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """What tools/bench peers does with times and with its children, without installing any other engine."""
+import ast
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +11,7 @@ import threading
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools" / "benchmarks"))
 sys.dont_write_bytecode = True
@@ -16,6 +19,7 @@ sys.dont_write_bytecode = True
 import cut  # noqa: E402
 import engine  # noqa: E402
 import harness  # noqa: E402
+import made_networks  # noqa: E402
 import networks  # noqa: E402
 import peer_table  # noqa: E402
 import peers  # noqa: E402
@@ -88,6 +92,7 @@ class Networks(unittest.TestCase):
         ids = networks.Input("data", (1, 4), {"ids": 10000}).values()
         self.assertEqual(list(ids), [5767, 1117, 4870, 949])
         self.assertEqual(list(networks.Input("n", (2,), {"value": 50}).values()), [50, 50])
+        self.assertEqual(list(networks.Input("n", (1, 3), {"values": [320, 480, 1]}).values()), [320, 480, 1])
         picture = networks.Input("data", (1, 1, 1, 64), {"blocks": 32}).values()
         self.assertAlmostEqual(picture[0], -0.42659843, 6)
         self.assertAlmostEqual(picture[3], -1.3902142, 6)
@@ -126,6 +131,76 @@ class Networks(unittest.TestCase):
             cut.cut({"nodes": self.DETECTOR[:4], "heads": [[3, 0, 0]]})
         with self.assertRaisesRegex(cut.CutError, "nothing is left"):
             cut.cut({"nodes": [node("null", "data"), node("_contrib_box_nms", "boxes", (0, 0))], "heads": [[1, 0, 0]]})
+
+
+class MadeNetworks(unittest.TestCase):
+    """Networks whose graphs MXNet writes. A script takes its place here."""
+
+    def setUp(self):
+        self.directory = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.python = self.directory / "python"  # called as: python -B mxnet_networks.py GRAPH SIZES FILE
+        self.runs = self.directory / "runs"
+        graph = {"nodes": [node("null", name) for name in ("data", "valid_length", "src", "tgt", "src_len", "im_info")], "heads": [[0, 0, 0]]}
+        graph["nodes"] += [node("relu", "prob", (0, 0)), node("_contrib_Proposal", "rois", (6, 0), (5, 0))]
+        self.python.write_text(f"#!/bin/sh\necho $3 >>{self.runs}\ncat >$5 <<'END'\n{json.dumps(graph)}\nEND\n")
+        self.python.chmod(0o755)
+        self.enterContext(mock.patch.object(made_networks, "environment", lambda name: str(self.python)))
+        for module in (made_networks, networks):
+            self.enterContext(mock.patch.object(module, "BUILD", self.directory / "build"))
+        self.enterContext(mock.patch.object(made_networks, "write_checkpoint", self.write_checkpoint))
+        self.shapes = {}
+
+    def write_checkpoint(self, symbol, shapes, prefix):
+        prefix.parent.mkdir(parents=True, exist_ok=True)
+        Path(f"{prefix}-symbol.json").write_bytes(symbol.read_bytes())
+        Path(f"{prefix}-0000.params").touch()
+        self.shapes[prefix.name] = shapes
+
+    def test_sizes_are_the_arguments_of_the_graph(self):
+        functions = {f.name: f.args for f in ast.parse((peers.HERE / "mxnet_networks.py").read_text()).body if isinstance(f, ast.FunctionDef)}
+        for name, made in made_networks.NETWORKS.items():
+            known = [argument.arg for argument in functions[made.graph].args]
+            needed = known[:len(known) - len(functions[made.graph].defaults)]
+            self.assertEqual((set(needed) - set(made.sizes), set(made.sizes) - set(known)), (set(), set()), name)
+            self.assertLessEqual(set(made.lengths), set(known), name)
+
+    def test_a_name_gives_a_checkpoint_and_its_inputs(self):
+        network = networks.find("gnmt-unrolled")
+        self.assertEqual(network.prefix, str(self.directory / "build" / "gnmt-unrolled" / "gnmt-unrolled"))
+        self.assertEqual(network.shapes(), ["src=1,30", "tgt=1,25", "src_len=1"])
+        self.assertEqual(self.shapes, {"gnmt-unrolled": network.shapes()})
+        self.assertEqual([(i.rule.get("ids"), i.rule.get("value")) for i in network.inputs], [(8000, None), (8000, None), (None, 25)])
+
+    def test_a_length_is_another_graph(self):
+        network = networks.find("transformer-encoder@64")
+        self.assertEqual(Path(network.prefix).name, "transformer-encoder@64")
+        self.assertEqual((network.shapes(), network.inputs[1].rule["value"]), (["data=1,64,512", "valid_length=1"], 64))
+        self.assertEqual(networks.find("gnmt-foreach@20").shapes(), ["src=1,20", "tgt=1,20", "src_len=1"])
+        with self.assertRaisesRegex(harness.BenchError, "faster-rcnn-like@20: the network has no sequences"):
+            networks.find("faster-rcnn-like@20")
+
+    def test_a_detector_without_its_head_has_the_inputs_that_are_left(self):
+        self.assertEqual(networks.find("faster-rcnn-like").shapes(), ["data=1,3,320,480", "im_info=1,3"])
+        network = networks.find("faster-rcnn-like:cut")
+        self.assertEqual((network.shapes(), Path(network.prefix).name), (["data=1,3,320,480"], "faster-rcnn-like-cut"))
+
+    def test_a_graph_is_made_again_only_after_a_change_of_what_makes_it(self):
+        networks.find("gnmt-foreach")
+        params = Path(networks.find("gnmt-foreach").prefix + "-0000.params")
+        self.assertEqual(self.runs.read_text().split(), ["gnmt"])
+        os.utime(params, (0, 0))
+        networks.find("gnmt-foreach")
+        self.assertEqual(self.runs.read_text().split(), ["gnmt", "gnmt"])
+
+    def test_only_batch_1_and_only_with_mxnet(self):
+        with self.assertRaisesRegex(harness.BenchError, "faster-rcnn-like: .* batch 1 only"):
+            networks.find("faster-rcnn-like", 8)
+        self.python.write_text("#!/bin/sh\necho no module named mxnet >&2\nexit 1\n")
+        with self.assertRaisesRegex(harness.BenchError, "gnmt-foreach: its graph is made by MXNet: no module named mxnet"):
+            networks.find("gnmt-foreach")
+        with mock.patch.object(made_networks, "environment", side_effect=harness.BenchError("no Python 3.8 on PATH")), \
+                self.assertRaisesRegex(harness.BenchError, "gnmt-foreach: its graph is made by MXNet: no Python 3.8"):
+            networks.find("gnmt-foreach")
 
 
 class Children(unittest.TestCase):

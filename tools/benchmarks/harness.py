@@ -133,13 +133,21 @@ def network(name):
         sys.exit(f"bench: {name} is neither the prefix of a checkpoint nor a graph in {data.parent}")
     prefix = BUILD / name / name
     if not Path(f"{prefix}-0000.params").exists():
-        prefix.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=prefix.parent) as half_made:  # so that the prefix never has half a checkpoint
-            subprocess.run([binary("make-model"), "--symbol", f"{data}/{name}-symbol.json", "--shape", "data=1,3,224,224",
-                            f"{half_made}/{name}"], check=True, stdout=subprocess.DEVNULL)
-            for file in sorted(Path(half_made).iterdir(), key=lambda file: file.suffix == ".params"):  # the parameters last
-                file.rename(prefix.parent / file.name)
+        write_checkpoint(data / f"{name}-symbol.json", ["data=1,3,224,224"], prefix)
     return str(prefix)
+
+
+def write_checkpoint(symbol, shapes, prefix):
+    """Writes the checkpoint PREFIX with computed weights, or nothing. Errors: BenchError"""
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    options = [word for shape in shapes for word in ("--shape", shape)]
+    with tempfile.TemporaryDirectory(dir=prefix.parent) as half_made:  # so that the prefix never has half a checkpoint
+        run = subprocess.run([binary("make-model"), "--symbol", symbol, *options, f"{half_made}/{prefix.name}"], stdout=subprocess.DEVNULL,
+                             stderr=subprocess.PIPE, text=True)
+        if run.returncode:
+            raise BenchError(f"{prefix.name}: {run.stderr.strip()}")
+        for file in sorted(Path(half_made).iterdir(), key=lambda file: file.suffix == ".params"):  # the parameters last
+            file.rename(prefix.parent / file.name)
 
 
 def pss_bytes(pid):

@@ -2,7 +2,7 @@
 
 A name is one of:
   PREFIX       a checkpoint with one input, data, of N,3,224,224
-  NAME         a network of the test data, with computed weights; its inputs are those of its entry in cases.json
+  NAME         a network with computed weights, of the test data or of made_networks.py; its inputs are those of its entry there
   NAME@LENGTH  the same with sequences of that length, all of it valid
   NAME:cut     the same without its detection head (cut.py)
 """
@@ -15,6 +15,7 @@ import struct
 from pathlib import Path
 
 import cut
+import made_networks
 from harness import BUILD, BenchError, network, test_network
 
 
@@ -51,7 +52,8 @@ def squares(text, shape, size):
 
 @dataclasses.dataclass(frozen=True)
 class Input:
-    """One input of a network. `rule` is its entry in cases.json: ids below a bound, one value everywhere, or noise, also on squares."""
+    """One input of a network. `rule` is its entry in cases.json: ids below a bound, one value everywhere, these values, or noise, also
+    on squares."""
     name: str
     shape: tuple
     rule: dict = dataclasses.field(default_factory=dict)
@@ -61,6 +63,8 @@ class Input:
         count, rule = math.prod(self.shape), self.rule
         if "value" in rule:
             return array.array("f", [rule["value"]] * count)
+        if "values" in rule:
+            return array.array("f", rule["values"])
         if "ids" in rule:
             return array.array("f", (bits * rule["ids"] >> 24 for bits in bits24(self.name, count)))
         numbers = noise(self.name, count)
@@ -119,8 +123,8 @@ def at_length(rules, length, name):
 
 def with_batch(rules, batch, name):
     """{input: (shape, rule)}. The first dimension is the batch. Errors: BenchError"""
-    if batch != 1 and any("ids" in rule or "value" in rule for rule in rules.values()):
-        raise BenchError(f"{name}: sequences are measured at batch 1 only")
+    if batch != 1 and any({"ids", "value", "values"} & set(rule) for rule in rules.values()):
+        raise BenchError(f"{name}: sequences, and networks with other inputs than pictures, are measured at batch 1 only")
     return tuple(Input(key, (rule["shape"][0] if batch == 1 else batch, *rule["shape"][1:]), rule) for key, rule in rules.items())
 
 
@@ -140,12 +144,27 @@ def cut_prefix(prefix):
     return str(target)
 
 
+def inputs_of(prefix, inputs):
+    """Those of the inputs that the graph has: a cut one may need fewer."""
+    names = {node["name"] for node in json.loads(Path(f"{prefix}-symbol.json").read_text())["nodes"]}
+    return tuple(item for item in inputs if item.name in names)
+
+
 def find(name, batch=1):
-    """The network of this name. Errors: BenchError; ends the tool if neither a checkpoint nor a network of the test data has the name."""
+    """The network of this name. Errors: BenchError; ends the tool if neither a checkpoint nor a network has the name."""
     if Path(f"{name}-symbol.json").exists():
         return Network(Path(name).name, name, (Input("data", (batch, 3, 224, 224)),))
-    bare, length, is_cut = re.fullmatch(r"(.*?)(?:@([1-9]\d*))?(:cut)?", name).groups()
-    prefix = network(bare)
-    rules = rules_of(test_network(bare), bare) or {"data": {"shape": [1, 3, 224, 224]}}
-    rules = at_length(rules, int(length), bare) if length else rules
-    return Network(name, cut_prefix(prefix) if is_cut else prefix, with_batch(rules, batch, name))
+    stem, bare, length, is_cut = re.fullmatch(r"((.*?)(?:@([1-9]\d*))?)(:cut)?", name).groups()
+    length = length and int(length)
+    if bare in made_networks.NETWORKS:
+        made = made_networks.find(bare, length)
+        inputs = with_batch(made.rules(), batch, bare)
+        prefix = made_networks.checkpoint(stem, made, Network(name, "", inputs).shapes())
+    else:
+        prefix = network(bare)
+        rules = rules_of(test_network(bare), bare) or {"data": {"shape": [1, 3, 224, 224]}}
+        inputs = with_batch(at_length(rules, length, bare) if length else rules, batch, bare)
+    if is_cut:
+        prefix = cut_prefix(prefix)
+        inputs = inputs_of(prefix, inputs)
+    return Network(name, prefix, inputs)
