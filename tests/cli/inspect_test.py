@@ -71,7 +71,7 @@ class Inspect(ShoalTest):
         self.assertFalse(seen["supported"])
         self.assertEqual({each["node"] for each in seen["unsupported"]}, {"joined", "mine", "product"})
         nodes = {node["name"]: node for node in seen["nodes"]}
-        self.assertIn("Concat", nodes["joined"]["missing"])
+        self.assertIn("axis 5", nodes["joined"]["missing"])
         self.assertTrue(nodes["mine"]["missing"])
         self.assertTrue(nodes["product"]["missing"])
         self.assertIsNone(nodes["behind"]["missing"])
@@ -90,21 +90,54 @@ class Inspect(ShoalTest):
             self.assertIsNotNone(node["by"])
             self.assertIsNotNone(node["types"])
 
-    def test_oracle_kernels_within_bodies_are_named_with_their_share(self):
-        body = {"nodes": [{"op": "null", "name": "x", "inputs": []},
-                          {"op": "_linalg_inverse", "name": "inverse", "inputs": [[0, 0, 0]]}],
-                "arg_nodes": [0], "heads": [[1, 0, 0]], "node_row_ptr": [0, 1, 2], "attrs": {"mxnet_version": ["int", 10901]}}
+    def write_foreach(self, *nodes, shape=(3, 2, 4, 4)):
+        """A `_foreach` over `data` whose body has these nodes, each of which reads the one before it."""
+        entries = [{"op": "null", "name": "x", "inputs": []}]
+        entries += [{"op": op, "name": name, "attrs": attributes, "inputs": [[i, 0, 0]]} for i, (op, name, attributes) in enumerate(nodes)]
+        body = {"nodes": entries, "arg_nodes": [0], "heads": [[len(nodes), 0, 0]], "attrs": {"mxnet_version": ["int", 10901]}}
         symbol = {"nodes": [{"op": "null", "name": "data", "inputs": []},
                             {"op": "_foreach", "name": "each", "inputs": [[0, 0, 0]], "subgraphs": [body],
                              "attrs": {"num_args": "2", "num_outputs": "1", "num_out_data": "1", "in_data_locs": "(0,)",
                                        "in_state_locs": "()", "remain_locs": "()"}}],
-                  "arg_nodes": [0], "heads": [[1, 0, 0]], "node_row_ptr": [0, 1, 2], "attrs": {"mxnet_version": ["int", 10901]}}
-        model = self.tmp / "foreach"
+                  "arg_nodes": [0], "heads": [[1, 0, 0]], "attrs": {"mxnet_version": ["int", 10901]}}
+        model = self.tmp / f"foreach{len(list(self.tmp.iterdir()))}"
         model.mkdir()
         (model / "m-symbol.json").write_text(json.dumps(symbol))
-        self.write_config(model, "m", {"data": (3, 2, 4, 4)})
+        self.write_config(model, "m", {"data": shape})
+        return model
+
+    def test_refused_nodes_of_bodies_are_all_named(self):
+        for nodes in ([("Custom", "a", {"op_type": "x"}), ("Correlation", "b", {})],
+                      [("Reshape", "a", {"shape": "(3, 7)"}), ("relu", "c", {}), ("Reshape", "b", {"shape": "(5, 5)"})]):
+            seen = self.inspect(self.write_foreach(*nodes))
+            named = {each["node"] for each in seen["unsupported"]}
+            self.assertIn("each/a", named)
+            if nodes[1][0] == "Correlation":
+                self.assertIn("each/b", named)
+            self.assertFalse(seen["supported"])
+        body = ("Reshape", "a", {"shape": "(3, 7)"})
+        seen = self.inspect(self.write_foreach(body))
+        self.assertEqual([(each["node"], each["operator"]) for each in seen["unsupported"]], [("each/a", "Reshape")])
+        self.assertTrue({node["name"]: node for node in seen["nodes"]}["each/a"]["missing"])
+
+    def test_a_wrong_node_does_not_make_others_wrong(self):
+        model = self.write({"data": (2, 3)}, ("Reshape", "wrong", {"shape": "(4, 4)"}, ["data"]), ("_zeros", "begin", {"shape": "(0, 3)"}, []),
+                           ("elemwise_add", "sum", {}, ["begin", "data"]), heads=["wrong", "sum"])
         seen = self.inspect(model)
-        self.assertEqual([each["node"].rpartition(", ")[2] for each in seen["oracle_nodes"]], ["Inverse 'inverse'"], seen["notes"])
+        self.assertEqual([each["node"] for each in seen["unsupported"]], ["wrong"])
+        self.assertEqual({node["name"]: node["types"] for node in seen["nodes"]}["sum"], "float32, float32 -> float32")
+
+    def test_a_model_that_does_not_load_is_not_called_ready(self):
+        model = self.write({"data": (2, 3)}, ("sqrt", "root", {}, ["data"]), keys='state = [{out = "root_output", in = "nobody"}]')
+        seen = self.inspect(model)
+        self.assertEqual((seen["supported"], seen["loads"]), (True, False))
+        self.assertIn("does not load", shoal("inspect", model).stdout)
+        self.assertTrue(self.inspect(self.write({"data": (2, 3)}, ("sqrt", "root", {}, ["data"])))["loads"])
+
+    def test_oracle_kernels_within_bodies_are_named_with_their_share(self):
+        model = self.write_foreach(("_linalg_inverse", "inverse", {}))
+        seen = self.inspect(model)
+        self.assertEqual([each["node"].rpartition(", ")[2] for each in seen["oracle_nodes"]], ["_linalg_inverse 'inverse'"], seen["notes"])
         self.assertGreater(seen["oracle_nodes"][0]["share"], 0.5)
 
     def test_the_precision_is_said(self):

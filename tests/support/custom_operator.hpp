@@ -29,10 +29,12 @@ inline Status infer_like_first(const worker::Node&, worker::SourceValues src, wo
   return {};
 }
 
-/// Adds the operator, unless it exists, with infer_like_first() where it has no infer(). It lives as long as the process.
+/// Adds the operator, unless it exists, with infer_like_first() where it has no infer(), and facts that promise nothing where it
+/// has none. It lives as long as the process.
 inline const worker::Operator& register_custom_operator(worker::OperatorDef def) {
   if (const worker::Operator* const known = worker::find_operator(def.name)) return *known;
   if (!def.infer) def.infer = infer_like_first;
+  if (!def.facts.work) def.facts = worker::layer_facts(worker::rows_mixed, worker::work_of_pairs, worker::Accuracy::kLost);
   static std::list<worker::Operator> operators;
   return operators.emplace_back(def);
 }

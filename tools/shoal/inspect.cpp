@@ -74,7 +74,8 @@ struct Report {
   std::vector<TensorSpec> inputs, outputs;  ///< Shape::any(): not known
   Parameters parameters;
   std::vector<worker::RefusedNode> refused;  ///< the nodes that cannot be imported, or do not fit their inputs
-  std::string precision, runs_in, tuning;    ///< as model.toml says; the one taken, empty if it is not known; how that was found
+  bool loads = false;
+  std::string precision, runs_in, tuning;  ///< as model.toml says; the one taken, empty if it is not known; how that was found
   std::vector<ListedNode> nodes;
   std::vector<worker::OracleNode> oracle_nodes;
   bool is_profiled = false;  ///< their share is measured
@@ -118,7 +119,7 @@ void check_config(const ModelConfig& config, const InputPlan& plan, Report& repo
   if (!config.golden_file.empty())
     note(open_regular_file(report.files.directory / config.golden_file).status().with_context("golden"));
   const TensorSpec& first = report.outputs.front();
-  if (report.label_count > 0 && first.shape.rank() > 0 &&
+  if (report.label_count > 0 && first.shape.rank() > 0 && first.shape[first.shape.rank() - 1] >= 0 &&
       first.shape[first.shape.rank() - 1] != static_cast<std::int64_t>(report.label_count))
     report.notes.push_back(format("there are {} labels, but the last dimension of output '{}' is {}", report.label_count,
                                   first.name, first.shape[first.shape.rank() - 1]));
@@ -184,6 +185,7 @@ Status see_program(const ModelConfig& config, const InputPlan& plan, const worke
       report.notes.push_back(format("not measured, because a run on zeros fails: {}", measured.status().message()));
     }
   }
+  report.loads = true;
   if (config.device != "cpu-reference") report.oracle_nodes = worker::find_oracle_nodes(steps, times);
   return {};
 }
@@ -295,6 +297,7 @@ void print_json(const Report& report) {
        {{"arrays", report.parameters.arrays}, {"values", report.parameters.values}, {"bytes", report.parameters.bytes}}},
       {"labels", report.label_count},
       {"supported", report.refused.empty()},
+      {"loads", report.loads},
       {"unsupported", unsupported},
       {"nodes", nodes_json(report.nodes)},
       {"oracle_nodes", oracle_nodes},
@@ -361,7 +364,9 @@ void print_text(const Report& report, bool with_nodes) {
   rows.clear();
   for (const std::string& note : report.notes) rows.push_back({"  " + note});
   print_section("notes", rows, {false});
-  std::printf("\n%s\n", report.refused.empty() ? "every operator is supported" : "cannot be run: see \"not supported\"");
+  std::printf("\n%s\n", !report.refused.empty() ? "cannot be run: see \"not supported\""
+                        : report.loads          ? "every operator is supported"
+                                                : "every operator is supported, but the model does not load: see \"notes\"");
 }
 
 Finish inspect(const InspectOptions& options) {

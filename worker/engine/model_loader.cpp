@@ -111,7 +111,8 @@ Result<std::vector<Tensor>> golden_inputs(const ModelConfig& config, std::span<c
 Result<LoadedModel> load_files(const ModelSource& source, UniqueFd packed) {
   const auto limits = ImportLimits::of_mb(source.config.import_mb);
   SHOAL_ASSIGN_OR_RETURN(Import import, read_model(source.files, source.config.outputs, limits));
-  ModelConfig config = source.config;
+  ModelSource taken = source;  // without the labels, and with the parts of sparse inputs
+  ModelConfig& config = taken.config;
   const auto labels = drop_ignored_inputs(config, import.graph.ignored_inputs);
   import.warnings.insert(import.warnings.end(), labels.begin(), labels.end());
   SHOAL_RETURN_IF_ERROR(check_parameters(import, named_inputs(config)));
@@ -125,7 +126,7 @@ Result<LoadedModel> load_files(const ModelSource& source, UniqueFd packed) {
   SHOAL_ASSIGN_OR_RETURN(loaded.outputs, describe_outputs(import.graph, plan, config.state, where));
   loaded.inputs = plan.inputs;
   loaded.state = with_shapes(config.state, loaded.inputs);
-  SHOAL_ASSIGN_OR_RETURN(ModelOptions options, model_options(source, plan));
+  SHOAL_ASSIGN_OR_RETURN(ModelOptions options, model_options(taken, plan));
   SHOAL_ASSIGN_OR_RETURN(loaded.model, Model::load(std::move(import.graph), std::move(options), std::move(packed)));
   std::ranges::copy(loaded.model->notes(), std::back_inserter(loaded.warnings));
   if (const TuningInfo tuning = loaded.model->tuning(); !tuning.problem.empty())

@@ -25,7 +25,8 @@ struct ModelSource {
   std::function<Status()> measure_elsewhere = {};  ///< as in ModelOptions
 };
 
-/// What Model::load() is told, for a model with these inputs.
+/// What Model::load() is told, for a model with these inputs. `source.config` is without ignored inputs, and names the parts of
+/// sparse ones.
 ///   Errors  kInvalidArgument: precision, fallback; those of reading the golden case
 Result<ModelOptions> model_options(const ModelSource& source, const InputPlan& plan);
 

@@ -43,7 +43,8 @@ struct Binding {
   std::vector<DeviceQueue*> queues;         ///< of the Program's devices
   std::vector<std::byte*> device_arenas;    ///< their arenas that the addresses point into
   Status refusal;                           ///< why a device cannot run the Program; the Binding has no steps then
-  std::uint64_t refused_ns = 0;             ///< when that was
+  std::uint64_t asked_again_ns = 0;         ///< when the device is asked again
+  std::uint64_t pause_ns = 0;               ///< between the last two times
   std::byte* arena = nullptr;               ///< the arena that the addresses point into
   std::vector<std::byte*> addresses;        ///< one per buffer
   std::vector<std::unique_ptr<BoundStep>> steps;

@@ -11,21 +11,6 @@ namespace {
 
 constexpr int kLookMs = 10;  // how often a waiting run asks whether it shall stop
 
-/// Says in the lane's status line that it waits for a device.
-class Waiting {
- public:
-  explicit Waiting(Progress* progress) : flag_(progress != nullptr ? progress->waits_for_device : nullptr) { set(1); }
-  ~Waiting() { set(0); }
-  Waiting(const Waiting&) = delete;
-  Waiting& operator=(const Waiting&) = delete;
-
- private:
-  void set(std::uint64_t value) {
-    if (flag_ != nullptr) flag_->store(value, std::memory_order_relaxed);
-  }
-  std::atomic<std::uint64_t>* flag_;
-};
-
 }  // namespace
 
 Result<DeviceQueue*> DeviceQueues::open(const std::shared_ptr<const Backend>& backend, std::size_t arena_bytes) {
@@ -42,7 +27,7 @@ Result<DeviceQueue*> DeviceQueues::open(const std::shared_ptr<const Backend>& ba
 }
 
 bool wait_for_device(int fd, Progress* progress) {
-  const Waiting waiting(progress);
+  const WaitsForDevice waiting(progress);
   pollfd device{fd, POLLIN, 0};
   const bool may_stop = progress != nullptr && progress->stop != nullptr;
   while (::poll(&device, 1, may_stop ? kLookMs : -1) <= 0) {  // 0: no event yet; -1: a signal came
@@ -54,7 +39,7 @@ bool wait_for_device(int fd, Progress* progress) {
 QueuesAtRest::~QueuesAtRest() {
   for (DeviceQueue* const device : queues_) device->queue->cancel();
   for (DeviceQueue* const device : queues_) {
-    const Waiting waiting(progress_);
+    const WaitsForDevice waiting(progress_);
     pollfd fd{device->queue->start(), POLLIN, 0};
     while (::poll(&fd, 1, -1) <= 0) {
     }

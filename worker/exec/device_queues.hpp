@@ -1,7 +1,9 @@
 // DeviceQueues: a Context's queues, one per device that its programs use.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <list>
 #include <memory>
 #include <span>
@@ -30,6 +32,21 @@ class DeviceQueues {
 
  private:
   std::list<DeviceQueue> queues_;
+};
+
+/// Says in the lane's status line that the run waits for a device.
+class WaitsForDevice {
+ public:
+  explicit WaitsForDevice(Progress* progress) : flag_(progress != nullptr ? progress->waits_for_device : nullptr) { set(1); }
+  ~WaitsForDevice() { set(0); }
+  WaitsForDevice(const WaitsForDevice&) = delete;
+  WaitsForDevice& operator=(const WaitsForDevice&) = delete;
+
+ private:
+  void set(std::uint64_t value) {
+    if (flag_ != nullptr) flag_->store(value, std::memory_order_relaxed);
+  }
+  std::atomic<std::uint64_t>* flag_;
 };
 
 /// Waits until `fd` is readable, without using processor time. `progress`, which may be null, says meanwhile that the run waits

@@ -72,6 +72,7 @@ class BoundDynamicStep : public BoundStep {
     }
     if (sizes_ == made_for_) return;
     made_for_.clear();  // in case make_ throws
+    made_ = {};         // what it keeps makes room for the next one
     made_ = make_(node_, src_, dst_);
     made_for_ = sizes_;
   }
@@ -110,14 +111,14 @@ class BoundDynamicStep : public BoundStep {
 class DynamicStep : public Step {
  public:
   DynamicStep(const Node& node, std::vector<Operand> src, std::vector<Operand> dst, std::vector<BufferId> operands,
-              MakeNodeRun make)
+              NodeKernel kernel)
       : Step(describe(node), std::move(operands)),
         node_(node),
         src_(std::move(src)),
         dst_(std::move(dst)),
-        make_(std::move(make)) {}
+        kernel_(std::move(kernel)) {}
 
-  std::string implementation() const override { return make_ ? "kernel" : "oracle"; }
+  std::string implementation() const override { return kernel_.make ? "kernel" : "oracle"; }
   bool has_code() const override { return false; }
   double flops() const override {
     const auto views = [](const std::vector<Operand>& operands) {
@@ -127,12 +128,13 @@ class DynamicStep : public Step {
     };
     return node_.op->facts.work(node_, views(src_), views(dst_)).flops;
   }
-  std::unique_ptr<BoundStep> bind() const override { return std::make_unique<BoundDynamicStep>(node_, src_, dst_, make_); }
+  std::unique_ptr<BoundStep> bind() const override { return std::make_unique<BoundDynamicStep>(node_, src_, dst_, kernel_.make); }
+  std::size_t resident_bytes() const override { return kernel_.kept_bytes; }
 
  private:
   Node node_;
   std::vector<Operand> src_, dst_;
-  MakeNodeRun make_;
+  NodeKernel kernel_;
 };
 
 BufferId slot_of(const Plan& plan, const PlacedTensor& tensor) {
@@ -147,7 +149,7 @@ bool has_dynamic_tensor(const Plan& plan, const std::vector<PlacedTensor>& src, 
 }
 
 std::unique_ptr<Step> make_dynamic_step(const Plan& plan, const Node& node, const std::vector<PlacedTensor>& src,
-                                        const std::vector<PlacedTensor>& dst, MakeNodeRun make) {
+                                        const std::vector<PlacedTensor>& dst, NodeKernel kernel) {
   std::vector<BufferId> operands, slots;
   const auto place = [&](const std::vector<PlacedTensor>& tensors) {
     std::vector<Operand> placed;
@@ -160,7 +162,7 @@ std::unique_ptr<Step> make_dynamic_step(const Plan& plan, const Node& node, cons
   };
   std::vector<Operand> inputs = place(src), outputs = place(dst);
   operands.insert(operands.end(), slots.begin(), slots.end());
-  return std::make_unique<DynamicStep>(node, std::move(inputs), std::move(outputs), std::move(operands), std::move(make));
+  return std::make_unique<DynamicStep>(node, std::move(inputs), std::move(outputs), std::move(operands), std::move(kernel));
 }
 
 }  // namespace shoal::worker

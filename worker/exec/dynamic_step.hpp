@@ -24,11 +24,16 @@ using NodeRun = std::function<Status(std::span<const TensorView> src, std::span<
 ///   Threads  thread-safe
 using MakeNodeRun = std::function<NodeRun(const Node& node, std::span<const TensorView> src, std::span<const TensorView> dst)>;
 
+struct NodeKernel {
+  MakeNodeRun make;            ///< empty: there is none
+  std::size_t kept_bytes = 0;  ///< an estimate of what a NodeRun keeps
+};
+
 /// Runs the node on the sizes that the tensors have in this run. It reads them from the slots of `src`, finds those of `dst` by
 /// the operator's rule, or lets the oracle kernel set them, and stores them in the slots of `dst`.
-///   make  of the backend, or empty. Asked again when sizes have changed
+///   kernel  asked again when sizes have changed
 ///   Errors of a run  kInvalidArgument: sizes that do not fit together; the node and both shapes are named
 std::unique_ptr<Step> make_dynamic_step(const Plan& plan, const Node& node, const std::vector<PlacedTensor>& src,
-                                        const std::vector<PlacedTensor>& dst, MakeNodeRun make = {});
+                                        const std::vector<PlacedTensor>& dst, NodeKernel kernel = {});
 
 }  // namespace shoal::worker

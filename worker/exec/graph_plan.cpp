@@ -82,9 +82,9 @@ void mark_bounds(Plan& plan, const Node& node, std::span<const BufferId> inputs)
 }
 
 void add_oracle_step(Plan& plan, const Node& node, const std::vector<PlacedTensor>& src, const std::vector<PlacedTensor>& dst,
-                     MakeNodeRun make) {
+                     NodeKernel kernel) {
   mark_bounds(plan, node, src);
-  plan.steps.push_back(has_dynamic_tensor(plan, src, dst) ? make_dynamic_step(plan, node, src, dst, std::move(make))
+  plan.steps.push_back(has_dynamic_tensor(plan, src, dst) ? make_dynamic_step(plan, node, src, dst, std::move(kernel))
                                                           : make_oracle_step(node, src, dst));
 }
 

@@ -32,10 +32,10 @@ Result<BufferId> add_plain_constant(const Graph& graph, ValueId id, WeightStore&
 void mark_bounds(Plan& plan, const Node& node, const std::vector<PlacedTensor>& src);
 /// Likewise; `inputs` are the buffers of the node's inputs.
 void mark_bounds(Plan& plan, const Node& node, std::span<const BufferId> inputs);
-/// Adds the step that runs the oracle kernel on plain layout; where sizes depend on data, with those of each run, and by what
-/// `make` gives. Calls mark_bounds().
+/// Adds the step that runs the oracle kernel on plain layout; where sizes depend on data, with those of each run, and by
+/// `kernel` if there is one. Calls mark_bounds().
 void add_oracle_step(Plan& plan, const Node& node, const std::vector<PlacedTensor>& src, const std::vector<PlacedTensor>& dst,
-                     MakeNodeRun make = {});
+                     NodeKernel kernel = {});
 /// Makes `buffer`, which is plain, output number `index`. If its size depends on data, it is copied when a run ends. Else the
 /// steps write into the output itself if that is allowed; otherwise a copy is added.
 void deliver_output(Plan& plan, BufferId buffer, int index);

@@ -23,7 +23,7 @@ using InputSet = std::vector<TensorSpec>;
 
 constexpr const char* kChoicesKey = "choices";  // an entry of the packed weights
 WeightForm choices_form() { return {.dtype = DType::kUInt8, .layout = "text"}; }
-constexpr int kTuningVersion = 2;  // increase it when nodes are numbered or variants are named differently
+constexpr int kTuningVersion = 3;  // increase it when nodes are numbered, variants are named, or errors are limited differently
 
 // The key of a Program in the cache: dtype and shape of every input, in the model's order.
 std::string key_of(std::span<const TensorSpec> inputs) {

@@ -15,8 +15,9 @@ namespace shoal::worker {
 namespace {
 
 constexpr std::size_t kCodeBytes = 48 << 10;  // generated code and descriptors of one step, as measured over ResNet-50
-constexpr std::uint64_t kRetryRefusedNs = 1'000'000'000;  // a device that refused is asked again
-constexpr std::size_t kStepBytes = 2 << 10;               // of a step without code: its name, operands and sizes
+// A device that has refused is asked again: what it lacked it may have later. The pause doubles.
+constexpr std::uint64_t kLeastPauseNs = 1'000'000'000, kMostPauseNs = 300'000'000'000;
+constexpr std::size_t kStepBytes = 2 << 10;  // of a step without code: its name, operands and sizes
 
 std::uint64_t next_program_id() {
   static std::atomic<std::uint64_t> counter{0};
@@ -203,17 +204,20 @@ void PlannedProgram::bind_steps(Binding& binding) const {
   for (std::size_t step = 0; step < plan_.steps.size(); ++step) rebind_step(binding, step);
 }
 
-Binding* PlannedProgram::binding_in(Context::State& state) const {
+Binding* PlannedProgram::binding_in(Context& context) const {
+  Context::State& state = *context.state;
   const auto is_expired = [](const Binding& binding) { return binding.program_alive.expired(); };
   if (std::ranges::any_of(state.bindings, is_expired)) state.forget_expired();
   state.arena.reserve(arena_bytes_);
   const auto found =
       std::find_if(state.bindings.begin(), state.bindings.end(), [&](const Binding& b) { return b.program_id == id_; });
+  std::uint64_t pause_ns = 0;
   if (found != state.bindings.end()) {
     state.bindings.splice(state.bindings.begin(), state.bindings, found);
     Binding& known = state.bindings.front();
-    if (known.refusal.ok() || monotonic_now_ns() - known.refused_ns < kRetryRefusedNs) return &known;
-    state.bindings.pop_front();  // what the device lacked then it may have now
+    if (known.refusal.ok() || monotonic_now_ns() < known.asked_again_ns) return &known;
+    pause_ns = known.pause_ns;
+    state.bindings.pop_front();
   }
   if (state.bindings.size() >= Context::State::kMaxBindings) state.bindings.pop_back();
   std::list<Binding> fresh(1);  // inserted only when it is complete, because an allocation may fail
@@ -225,9 +229,15 @@ Binding* PlannedProgram::binding_in(Context::State& state) const {
   binding.outputs.resize(outputs_.size());
   binding.input_staging.resize(inputs_.size());
   binding.output_staging.resize(outputs_.size());
-  binding.refusal = open_queues(state, binding);
+  if (!plan_.devices.empty()) {
+    const WaitsForDevice waits(context.progress);
+    binding.refusal = open_queues(state, binding);
+  }
   if (binding.refusal.ok()) binding.refusal = make_steps(binding);
-  binding.refused_ns = monotonic_now_ns();
+  if (!binding.refusal.ok()) {
+    binding.pause_ns = std::clamp(2 * pause_ns, kLeastPauseNs, kMostPauseNs);
+    binding.asked_again_ns = monotonic_now_ns() + binding.pause_ns;
+  }
   state.bindings.splice(state.bindings.begin(), fresh);
   return &binding;
 }
@@ -400,7 +410,7 @@ Status PlannedProgram::run_within(Context& context, std::span<const TensorView> 
 
 Status PlannedProgram::activate(Context& context) const {
   if (plan_.devices.empty()) return {};
-  const Status refusal = binding_in(*context.state)->refusal;
+  const Status refusal = binding_in(context)->refusal;
   if (refusal.ok() || !on_host_) return refusal;
   note_fallback(context, refusal);
   return {};
@@ -417,7 +427,7 @@ PlannedProgram::Outcome PlannedProgram::run_bound(Context& context, std::span<co
                                 outputs_[plan_.dynamic_outputs.front().index].name),
             false};
   }
-  Binding* const binding = binding_in(*context.state);
+  Binding* const binding = binding_in(context);
   if (!binding->refusal.ok()) return {binding->refusal, true};
   try {
     if (has_moved(*context.state, *binding)) {

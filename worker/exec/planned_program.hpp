@@ -51,7 +51,7 @@ class PlannedProgram : public Program {
   void lay_out();
   Status open_queues(Context::State& state, Binding& binding) const;
   Status make_steps(Binding& binding) const;
-  Binding* binding_in(Context::State& state) const;
+  Binding* binding_in(Context& context) const;
   void bind_steps(Binding& binding) const;
   std::byte* address_of(const Buffer& buffer, const Binding& binding) const;
   void rebind_external(Binding& binding) const;

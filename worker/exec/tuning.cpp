@@ -172,7 +172,8 @@ Result<double> error_of(const Graph& graph, const Backend& backend, const Choice
   return error;
 }
 
-/// The fastest choices whose error is within the limit, where there are others.
+/// The fastest choices. Those of a precision whose error is above the limit, or cannot be measured, are taken only if there are
+/// no others: the user has chosen it.
 Result<Choices> choose_within(std::vector<Measurement> measurements, const Graph& graph, const Backend& backend,
                               const AccuracyLimit& accuracy) {
   std::optional<double> bf16_error;
@@ -180,10 +181,10 @@ Result<Choices> choose_within(std::vector<Measurement> measurements, const Graph
   while (chosen.precision.value_or(Precision::kF32) != Precision::kF32) {
     const Precision tried = *chosen.precision;
     std::erase_if(measurements, [tried](const Measurement& each) { return each.variant.precision == tried; });
-    if (measurements.empty() && tried != Precision::kBf16) break;  // the user has chosen it
-    SHOAL_ASSIGN_OR_RETURN(const double error, error_of(graph, backend, chosen, accuracy.inputs));
-    if (tried == Precision::kBf16) bf16_error = error;
-    if (error <= accuracy.max_error || measurements.empty()) break;
+    if (measurements.empty() && tried != Precision::kBf16) break;
+    const auto error = error_of(graph, backend, chosen, accuracy.inputs);  // none if the model refuses these inputs
+    if (tried == Precision::kBf16 && error.ok()) bf16_error = *error;
+    if ((error.ok() && *error <= accuracy.max_error) || measurements.empty()) break;
     chosen = choose(measurements);
   }
   chosen.bf16_error = bf16_error;

@@ -89,7 +89,7 @@ Work work_without_bound(const Node&, std::span<const TensorView>, std::span<cons
 }
 
 Operator::Operator(const OperatorDef& def, const char* file) : OperatorDef(def), family_(stem_of(file)) {
-  SHOAL_CHECK(infer != nullptr && (oracle != nullptr) != (bodies.run != nullptr));
+  SHOAL_CHECK(infer != nullptr && facts.work != nullptr && (oracle != nullptr) != (bodies.run != nullptr));
   SHOAL_CHECK(bodies.count == 0 || (bodies.own_inputs != nullptr && bodies.inputs != nullptr));
   SHOAL_CHECK(registry().emplace(name, this).second);
 }

@@ -236,8 +236,8 @@ struct OperatorDef {
 /// One of Shoal's own operators. Importers produce them; no code that uses them knows MXNet or ONNX. Nodes point to it.
 class Operator : public OperatorDef {
  public:
-  /// Registers it; `file` is the one in which it is made. Aborts if the name is taken, or `infer`, or `oracle` and
-  /// `bodies.run`, are missing.
+  /// Registers it; `file` is the one in which it is made. Aborts if the name is taken, or `infer`, `facts.work`, or `oracle`
+  /// and `bodies.run`, are missing.
   /// Operators live as long as the process.
   explicit Operator(const OperatorDef& def, const char* file = __builtin_FILE());
   Operator(const Operator&) = delete;

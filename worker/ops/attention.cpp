@@ -109,6 +109,24 @@ HeadVectors values_of(const AttentionAttributes& attention, const Shape& first) 
   return head_vectors(attention.heads, first, attention.is_self ? 3 : 2, attention.is_self ? 2 : 1);
 }
 
+namespace {
+
+Work work_of_products(double results, std::int64_t depth, Sources src, Sources dst) {
+  const double flops = 2 * results * static_cast<double>(depth);
+  return {.operations = elements_of(src) + elements_of(dst) + flops, .flops = flops};
+}
+
+Work scores_work(const Node& node, Sources src, Sources dst) {
+  const HeadVectors queries = queries_of(node.attributes.get<AttentionAttributes>(), src.front().shape);
+  return work_of_products(elements_of(dst.first(1)), queries.size, src, dst);
+}
+
+Work values_work(const Node&, Sources src, Sources dst) {
+  return work_of_products(elements_of(dst.first(1)), src[1].shape[2], src, dst);
+}
+
+}  // namespace
+
 namespace ops {
 
 const Operator kAttentionScores({
@@ -117,7 +135,7 @@ const Operator kAttentionScores({
     .attributes = &kSchema<AttentionAttributes>,
     .infer = infer_scores,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(rows_mixed, work_of_pairs, Accuracy::kLost),
+    .facts = layer_facts(rows_mixed, scores_work, Accuracy::kLost),
     .oracle = compute_scores,
     .formula = "queries, keys and values (length, batch, heads * 3 * size); or queries (length, batch, heads * size), keys and "
                "values (length, batch, heads * 2 * size): query . key / sqrt(size) as (batch * heads, queries, keys)",
@@ -130,7 +148,7 @@ const Operator kAttentionValues({
     .attributes = &kSchema<AttentionAttributes>,
     .infer = infer_values,
     .constant_types = ConstantTypes::kAsData,
-    .facts = layer_facts(rows_mixed, work_of_pairs, Accuracy::kLost),
+    .facts = layer_facts(rows_mixed, values_work, Accuracy::kLost),
     .oracle = compute_values,
     .formula =
         "keys and values as in AttentionScores, attention (batch * heads, queries, keys): the sum of attention * value over "

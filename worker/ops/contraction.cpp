@@ -2,6 +2,7 @@
 #include "worker/ops/contraction.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <utility>
@@ -275,7 +276,9 @@ bool einsum_rows(const BatchedNode& batched) {
 Work einsum_work(const Node&, Sources src, Sources dst) {
   double products = 1;
   for (const TensorView& tensor : src) products *= elements_of({&tensor, 1});
-  return {.operations = elements_of(src) + elements_of(dst) + products};
+  // An index that is in both inputs and the result counts more than once here.
+  const double flops = src.size() == 2 ? 2 * std::sqrt(products * elements_of(dst)) : 0;
+  return {.operations = elements_of(src) + elements_of(dst) + products, .flops = flops};
 }
 
 }  // namespace

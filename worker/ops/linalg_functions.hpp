@@ -33,9 +33,16 @@ struct MatrixLine {
   T& operator[](std::int64_t i) const { return first[i * stride]; }
 };
 
+/// The result with a scale of 0, as BLAS has it: NaN and infinities do not matter.
+template <typename T>
+void fill_with_zeros(const Triangle<T>& triangle, MatrixLine<T> x) {
+  for (std::int64_t i = 0; i < triangle.size; ++i) x[i] = T();
+}
+
 /// y = scale * triangle x, which may lie in the same memory: the elements that are still needed are computed last.
 template <typename T>
 void triangular_product(const Triangle<T>& triangle, double scale, MatrixLine<T> x) {
+  if (scale == 0) return fill_with_zeros(triangle, x);
   const bool from_last = triangle.holds(1, 0);
   for (std::int64_t step = 0; step < triangle.size; ++step) {
     const std::int64_t i = from_last ? triangle.size - 1 - step : step;
@@ -49,6 +56,7 @@ void triangular_product(const Triangle<T>& triangle, double scale, MatrixLine<T>
 /// Solves triangle y = scale * x, in place.
 template <typename T>
 void triangular_solve(const Triangle<T>& triangle, double scale, MatrixLine<T> x) {
+  if (scale == 0) return fill_with_zeros(triangle, x);
   const bool from_first = triangle.holds(1, 0);
   for (std::int64_t step = 0; step < triangle.size; ++step) {
     const std::int64_t i = from_first ? step : triangle.size - 1 - step;

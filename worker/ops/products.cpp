@@ -128,6 +128,10 @@ void mat_mul(const MatMulAttributes& product, const TensorView& a, const TensorV
   const std::array strides{matrix_strides(a.shape, lead), matrix_strides(b.shape, lead)};
   const std::int64_t length = row_length(lead), step_a = row_stride(lead, strides[0]), step_b = row_stride(lead, strides[1]);
   T* to = elements<T>(dst);
+  if (product.scale == 0) {  // as BLAS: NaN and infinities do not matter
+    std::fill_n(to, dst.shape.element_count(), T());
+    return;
+  }
   each_row(lead, strides, [&](const std::array<std::int64_t, 2>& offsets) {
     for (std::int64_t i = 0; i < length; ++i, to += rows * columns) {
       multiply<T>(rows, depth, columns, static_cast<Compute<T>>(product.scale),

@@ -51,6 +51,7 @@ class Inference {
   }
 
   std::vector<RefusedNode>* refused = nullptr;  ///< if given, the nodes that are wrong are added, and the others go on
+  std::string where;                            ///< before their names: the node whose body this is
 
  private:
   Status bind(std::span<const SizedInput> inputs) {
@@ -144,19 +145,23 @@ class Inference {
     is_made_of_constants_.resize(graph_.values.size());
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       now_ = i;
-      Node& node = graph_.nodes[i];
-      if (refused == nullptr || is_finding_) {
-        SHOAL_RETURN_IF_ERROR(visit(node));
-        continue;
-      }
-      const bool follows =
-          std::ranges::all_of(node.inputs, [this](ValueId id) { return graph_.value(id).dtype != DType::kInvalid; });
-      const Status visited = follows ? visit(node) : Status();
-      if (follows && visited.ok()) continue;
-      for (const ValueId id : node.outputs) store({}, graph_.value(id));
-      if (follows)
-        refused->push_back({std::string(node.source_op.empty() ? node.op->name : node.source_op), node.name, visited.message()});
+      SHOAL_RETURN_IF_ERROR(refused == nullptr ? visit(graph_.nodes[i]) : visit_if_it_follows(graph_.nodes[i]));
     }
+    return {};
+  }
+
+  Status visit_if_it_follows(Node& node) {
+    const bool follows =
+        std::ranges::all_of(node.inputs, [this](ValueId id) { return graph_.value(id).dtype != DType::kInvalid; });
+    const std::size_t before = refused->size();  // more if nodes of its bodies are refused
+    const Status visited = follows ? visit(node) : Status();
+    if (follows && visited.ok()) return {};
+    for (const ValueId id : node.outputs) store({}, graph_.value(id));
+    if (!follows || is_finding_ || refused->size() > before) return {};
+    const std::string prefix = describe(node) + ": ";  // the entry says it
+    const std::string_view reason = visited.message();
+    refused->push_back({node.source_op.empty() ? std::string(node.op->name) : node.source_op, where + node.name,
+                        std::string(reason.starts_with(prefix) ? reason.substr(prefix.size()) : reason)});
     return {};
   }
 
@@ -229,10 +234,12 @@ class Inference {
       }
       Inference body(node.bodies[index], mode_);
       body.is_finding_ = is_finding_;
-      const std::string where = format("{}: body {}", describe(node), index);
-      if (const Status inferred = body.run_body(where, graph_.table, given, follow_data); !inferred.ok()) return inferred;
+      body.refused = refused;
+      if (refused != nullptr) body.where = where + node.name + "/";
+      const std::string what = format("{}: body {}", describe(node), index);
+      if (const Status inferred = body.run_body(what, graph_.table, given, follow_data); !inferred.ok()) return inferred;
       elements_ += body.elements_;
-      if (elements_ > kMaxElements) return invalid_argument("{}: the graph is too large with it", where);
+      if (elements_ > kMaxElements) return invalid_argument("{}: the graph is too large with it", what);
       // The results are the last outputs of each body: that of a loop gives a condition before them.
       const std::vector<GraphOutput>& results = body.graph_.outputs;
       for (std::size_t i = 0; i < node.outputs.size() && results.size() >= node.outputs.size(); ++i) {
@@ -246,25 +253,26 @@ class Inference {
     return {};
   }
 
-  Status run_body(const std::string& where, std::shared_ptr<DimTable> table, SourceValues given,
+  Status run_body(const std::string& what, std::shared_ptr<DimTable> table, SourceValues given,
                   const std::vector<bool>& follow_data) {
     if (given.size() != graph_.inputs.size())
-      return invalid_argument("{} has {} inputs and is given {}", where, graph_.inputs.size(), given.size());
+      return invalid_argument("{} has {} inputs and is given {}", what, graph_.inputs.size(), given.size());
     graph_.table = std::move(table);
     is_made_of_constants_.resize(graph_.values.size());
     for (std::size_t i = 0; i < given.size(); ++i) {
       Value& value = graph_.value(graph_.inputs[i]);
       store(given[i], value);
-      if (const Status counted = count_input(value); !counted.ok()) return counted.with_context(where);
+      if (const Status counted = count_input(value); !counted.ok()) return counted.with_context(what);
       is_made_of_constants_[static_cast<std::size_t>(graph_.inputs[i])] = follow_data[i];
     }
     const Status visited = visit_all();
     insert_casts();
-    if (!visited.ok()) return visited.with_context(where);
+    if (!visited.ok()) return visited.with_context(what);
     for (const GraphOutput& output : graph_.outputs) {
       const Value& value = graph_.value(output.value);
-      if (const auto fits = extent(value); !fits.ok()) return fits.status().with_context(where);
-      SHOAL_RETURN_IF_ERROR(check_known(where, value.name, value.sizes()));
+      if (value.dtype == DType::kInvalid) return invalid_argument("{}: '{}' does not follow", what, value.name);
+      if (const auto fits = extent(value); !fits.ok()) return fits.status().with_context(what);
+      SHOAL_RETURN_IF_ERROR(check_known(what, value.name, value.sizes()));
     }
     return {};
   }

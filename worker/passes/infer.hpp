@@ -28,8 +28,8 @@ struct SizedInput {
 /// program can be made of the graph. What may be wrong for some sizes is accepted, unless it is wrong for all.
 Status infer_sizes(Graph& graph, std::shared_ptr<DimTable> table, std::span<const SizedInput> inputs);
 
-/// Like infer(), for a graph that may be wrong: adds what is refused of each node, but those behind others. Values that do not
-/// follow have no dtype.
+/// Like infer(), for a graph that may be wrong: adds what is refused of each node, of bodies too ("foreach0/dot1"), except nodes
+/// behind refused ones. Values that do not follow have no dtype.
 ///   Errors  what is wrong with the inputs
 Status infer_what_follows(Graph& graph, std::span<const TensorSpec> inputs, std::vector<RefusedNode>& refused);
 

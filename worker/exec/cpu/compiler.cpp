@@ -283,7 +283,7 @@ Status Compiler::emit_oracle(const Node& node) {
     dst.push_back(tensor);
   }
   if (node.bodies.empty()) {
-    add_oracle_step(plan_, node, src, dst, is_dynamic(node) ? dynamic_kernel(node) : MakeNodeRun());
+    add_oracle_step(plan_, node, src, dst, is_dynamic(node) ? dynamic_kernel(node) : NodeKernel());
     return {};
   }
   // The steps within are not timed one by one, so their algorithms are not chosen.

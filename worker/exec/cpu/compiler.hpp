@@ -100,7 +100,7 @@ class Compiler {
   static std::span<const Lowering> lowerings();
   Taken take(const Node& node, Taken (Compiler::*lower)(const Node& node));
   Taken by_kernel(const Node& node);
-  MakeNodeRun dynamic_kernel(const Node& node) const;
+  NodeKernel dynamic_kernel(const Node& node) const;
   BufferId overwritten_by(ValueId to, const Node& node, std::span<const BufferId> inputs) const;
   Status emit_oracle(const Node& node);
 

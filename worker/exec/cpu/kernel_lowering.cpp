@@ -18,20 +18,38 @@ bool is_elementwise(const Graph& graph, const Node& node) {
          std::ranges::all_of(node.inputs, [&](ValueId id) { return graph.value(id).shape == shape; });
 }
 
+/// The kernel for some sizes, with what it keeps.
+struct MadeKernel {
+  std::vector<TensorType> src, dst;
+  Loop loop;                      ///< empty: the kernel does not take them
+  std::size_t scratch_bytes = 0;  ///< if it wants some
+
+  MadeKernel(const Kernel& kernel, const Node& node, std::span<const TensorView> src_views,
+             std::span<const TensorView> dst_views) {
+    bool is_empty = false;
+    const auto describe_all = [&](std::span<const TensorView> views, std::vector<TensorType>& types) {
+      for (const TensorView& view : views) {
+        types.push_back({view.dtype, view.shape});
+        is_empty |= view.element_count() == 0;
+      }
+    };
+    describe_all(src_views, src);
+    describe_all(dst_views, dst);
+    if (is_empty) return;
+    loop = kernel.make(node, src, dst);
+    if (loop && kernel.scratch_bytes != nullptr) scratch_bytes = kernel.scratch_bytes(node, src, dst);
+  }
+};
+
 /// The kernel for the sizes of one run, or nothing.
 NodeRun run_of(const Kernel& kernel, const Node& node, std::span<const TensorView> src, std::span<const TensorView> dst) {
-  const auto is_empty = [](const TensorView& view) { return view.element_count() == 0; };
-  if (std::ranges::any_of(src, is_empty) || std::ranges::any_of(dst, is_empty)) return {};
-  std::vector<TensorType> src_types, dst_types;
-  for (const TensorView& view : src) src_types.push_back({view.dtype, view.shape});
-  for (const TensorView& view : dst) dst_types.push_back({view.dtype, view.shape});
-  Loop loop = kernel.make(node, src_types, dst_types);
-  if (!loop) return {};
-  const std::size_t bytes = kernel.scratch_bytes != nullptr ? kernel.scratch_bytes(node, src_types, dst_types) : 0;
-  std::vector<std::byte*> operands(src.size() + dst.size() + (kernel.scratch_bytes != nullptr ? 1 : 0));
-  return [&kernel, &node, loop = std::move(loop), types = std::move(src_types), operands = std::move(operands),
-          scratch = std::make_shared<AlignedBytes>(AlignedBytes::allocate(bytes))](std::span<const TensorView> from,
-                                                                                   std::span<TensorView> to) mutable -> Status {
+  MadeKernel made(kernel, node, src, dst);
+  if (!made.loop) return {};
+  const bool has_scratch = kernel.scratch_bytes != nullptr;
+  auto scratch = std::make_shared<AlignedBytes>(AlignedBytes::allocate(made.scratch_bytes));
+  std::vector<std::byte*> operands(src.size() + dst.size() + (has_scratch ? 1 : 0));
+  return [&kernel, &node, loop = std::move(made.loop), types = std::move(made.src), operands = std::move(operands),
+          scratch = std::move(scratch)](std::span<const TensorView> from, std::span<TensorView> to) mutable -> Status {
     auto next = operands.begin();
     for (const TensorView& view : from) *next++ = view.data;
     for (const TensorView& view : to) *next++ = view.data;
@@ -44,18 +62,19 @@ NodeRun run_of(const Kernel& kernel, const Node& node, std::span<const TensorVie
 
 }  // namespace
 
-MakeNodeRun Compiler::dynamic_kernel(const Node& node) const {
+NodeKernel Compiler::dynamic_kernel(const Node& node) const {
   const Kernel* const kernel = find_kernel(node.op);
   if (kernel == nullptr || !has_types(node, kernel->types)) return {};
-  const auto describe_all = [this](const std::vector<ValueId>& ids) {
+  const auto bounds_of = [this](const std::vector<ValueId>& ids) {
     std::vector<TensorView> views;
     for (const ValueId id : ids) views.push_back({value(id).dtype, value(id).shape, nullptr});
     return views;
   };
-  if (!run_of(*kernel, node, describe_all(node.inputs), describe_all(node.outputs))) return {};  // attributes it does not know
-  return [kernel](const Node& of, std::span<const TensorView> src, std::span<const TensorView> dst) {
-    return run_of(*kernel, of, src, dst);
-  };
+  const MadeKernel largest(*kernel, node, bounds_of(node.inputs), bounds_of(node.outputs));
+  if (!largest.loop) return {};  // attributes that it does not know
+  return {.make = [kernel](const Node& of, std::span<const TensorView> src,
+                           std::span<const TensorView> dst) { return run_of(*kernel, of, src, dst); },
+          .kept_bytes = largest.scratch_bytes + largest.loop.kept_bytes};
 }
 
 // Elements at the same position have the same place in any layout: then the kernel works on the bytes in their order in memory.

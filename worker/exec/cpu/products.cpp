@@ -50,6 +50,7 @@ dnnl::memory::dims strides_of(const dnnl::memory::dims& lead, std::int64_t eleme
 
 Compiler::Taken Compiler::multiply(const Node& node, const Matrices& a, const Matrices& b, const Matrices& result, float scale,
                                    ValueId bias) {
+  if (scale == 0) return false;  // oneDNN may multiply NaN by it
   const auto desc_of = [](const Matrices& matrices) { return Desc(matrices.dims, Type::f32, matrices.strides); };
   const Desc left = desc_of(a), right = desc_of(b), made = desc_of(result);
   Desc bias_desc;

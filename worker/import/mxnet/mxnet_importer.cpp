@@ -195,6 +195,7 @@ class Translation {
     const std::string& message = why.message();
     const std::string_view reason = std::string_view(message).substr(message.starts_with(prefix) ? prefix.size() : 0);
     survey_->unsupported.push_back({node.is_variable() ? "input" : node.op, node.name, shortened(reason, kReasonBytes)});
+    note_unknown_within(node, node.name + "/");
     if (read_outputs_.empty()) count_read_outputs();
     const std::size_t count = read_outputs_[id];
     SHOAL_RETURN_IF_ERROR(budget_.take(format("the outputs of {} '{}'", node.op, node.name), count, value_bytes(node.name)));
@@ -202,6 +203,21 @@ class Translation {
     while (outputs_[id].size() < count) outputs_[id].push_back(graph().add_value({.name = node.name}));
     if (node.is_variable()) variables_[node.name] = outputs_[id].front();
     return {};
+  }
+
+  /// Lists the nodes of its subgraphs whose operators Shoal does not have.
+  void note_unknown_within(const MxnetNode& node, const std::string& where) {
+    for (const MxnetSymbol& graph : node.subgraphs) {
+      for (const MxnetNode& inner : graph.nodes) {
+        if (inner.is_variable()) continue;
+        if (!find_mxnet_operator(inner.op)) {
+          const std::string_view why = why_refused(inner.op);
+          survey_->unsupported.push_back(
+              {inner.op, where + inner.name, format("Shoal does not have this operator{}{}", why.empty() ? "" : ": ", why)});
+        }
+        note_unknown_within(inner, where + inner.name + "/");
+      }
+    }
   }
 
   /// For each node, the number of its outputs that others refer to; at least 1.

@@ -251,9 +251,10 @@ TEST(Measuring, AddsUpThePartsOfANode) {
   EXPECT_EQ(chosen.to_text(), Choices({.layout = "one", .algorithms = {{"n0", "second"}}}).to_text());
 }
 
-/// f32-fast takes no time, and adds 0.25 to the first result.
+/// f32-fast takes no time, and adds 0.25 to the result, or refuses its inputs.
 class FastAndWrong : public InTwoParts {
  public:
+  explicit FastAndWrong(bool refuses = false) : refuses_(refuses) {}
   std::vector<Choices> variants() const override { return {{.precision = Precision::kF32}, {.precision = Precision::kF32Fast}}; }
   Result<Plan> prepare(const Graph& graph, WeightStore&, const Choices& choices) const override {
     Plan plan;
@@ -261,35 +262,37 @@ class FastAndWrong : public InTwoParts {
     const BufferId result = plan.add_buffer(sizeof(float), Buffer::Home::kOutput, 0);
     const bool is_fast = choices.precision == Precision::kF32Fast;
     plan.tunables.push_back({0, "n0", is_fast ? "fast" : "exact"});
-    plan.steps.push_back(std::make_unique<Give>(result, is_fast));
+    plan.steps.push_back(std::make_unique<Give>(result, is_fast, refuses_));
     return plan;
   }
 
  private:
   struct Give : Step, BoundStep {
-    Give(BufferId result, bool is_fast) : Step("Give", {result}), is_fast(is_fast) {}
+    Give(BufferId result, bool is_fast, bool refuses) : Step("Give", {result}), is_fast(is_fast), refuses(refuses) {}
     std::string implementation() const override { return "give"; }
-    std::unique_ptr<BoundStep> bind() const override { return std::make_unique<Give>(operands()[0], is_fast); }
+    std::unique_ptr<BoundStep> bind() const override { return std::make_unique<Give>(operands()[0], is_fast, refuses); }
     void set_addresses(std::span<std::byte* const> operands) override { result = reinterpret_cast<float*>(operands[0]); }
     Status run() override {
       *result = is_fast ? 0.75F : 0.5F;
       for (const auto end = std::clock() + CLOCKS_PER_SEC / 500; !is_fast && std::clock() < end;) {
       }
-      return {};
+      return is_fast && refuses ? Status(StatusCode::kInvalidArgument, "not these inputs") : Status();
     }
-    bool is_fast;
+    bool is_fast, refuses;
     float* result = nullptr;
   };
+  bool refuses_;
 };
 
 TEST(Measuring, TakesFastAlgorithmsOnlyWithinTheLimitOfTheError) {
   testing::GraphBuilder b;
   b.output(b.input("data"));
-  const auto chosen = [&](double max_error) {
-    return measure_choices(b.graph(), FastAndWrong(), 2000ms, {}, {.max_error = max_error}).value().precision;
+  const auto chosen = [&](double max_error, bool refuses = false) {
+    return measure_choices(b.graph(), FastAndWrong(refuses), 2000ms, {}, {.max_error = max_error}).value().precision;
   };
   EXPECT_EQ(chosen(0.3), Precision::kF32Fast);
   EXPECT_EQ(chosen(0.2), Precision::kF32);
+  EXPECT_EQ(chosen(0.3, true), Precision::kF32) << "what cannot be measured is above the limit";
 }
 
 TEST_F(Tuning, LeavesTheProcessWithTheThreadsItHad) {

@@ -30,6 +30,14 @@ TEST(Triangles, AreMultiplied) {
   EXPECT_TRUE(gives("_linalg_trmm", {{"rightside", "True"}}, {kLower, tensor({1, 2}, {1, 2})}, {1, 2}, {4, 8}));
 }
 
+// The numbers are MXNet's: BLAS computes no product that counts nothing.
+TEST(Products, ThatCountNothingAreZeroWhateverIsMultiplied) {
+  const Tensor nan = tensor({2, 2}, {NAN, NAN, INFINITY, NAN}), ones = tensor({2, 2}, {1, 1, 1, 1});
+  for (const char* op : {"_linalg_gemm2", "_linalg_trmm", "_linalg_trsm"})
+    EXPECT_TRUE(gives(op, {{"alpha", "0"}}, {nan, ones}, {2, 2}, {0, 0, 0, 0})) << op;
+  EXPECT_TRUE(gives("_linalg_syrk", {{"alpha", "0"}}, {nan}, {2, 2}, {0, 0, 0, 0}));
+}
+
 TEST(Triangles, AreTakenOutAndPutBack) {
   const Tensor nine = tensor({3, 3}, {1, 2, 3, 4, 5, 6, 7, 8, 9});
   EXPECT_TRUE(gives("_linalg_extracttrian", {}, {nine}, {6}, {1, 4, 5, 7, 8, 9}));

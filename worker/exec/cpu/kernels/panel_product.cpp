@@ -3,18 +3,20 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "worker/exec/cpu/kernels/vectorized.hpp"
 
 namespace shoal::worker::cpu {
 namespace {
 
-constexpr std::int64_t kTileRows = 6;       // with 4 vectors of AVX-512 in a row, 24 of the 32 registers hold sums
-constexpr std::int64_t kDepthAtOnce = 128;  // of a panel: 32 KB, which stay in the nearest cache while all rows pass
-constexpr std::int64_t kRowsAhead = 16;     // of a panel, asked for early: few rows of `a` leave too little time for it
+constexpr std::int64_t kTileRows = 6;          // with 4 vectors of AVX-512 in a row, 24 of the 32 registers hold sums
+constexpr std::int64_t kDepthAtOnce = 128;     // of a panel: at most 32 KB, which stay in the nearest cache while all rows pass
+constexpr std::int64_t kRowsAhead = 16;        // of a panel, asked for early: few rows of `a` leave too little time for it
+constexpr std::int64_t kNarrowRowsAhead = 64;  // of the narrower panels of AVX2
 
-// One tile: its sums stay in registers. The two functions differ in their vectors only, but the compiler inlines an intrinsic
-// only into a function of its instruction set.
+// One tile: its sums stay in registers. There are two functions, because the compiler inlines an intrinsic only into
+// a function of its instruction set.
 template <int kRows, int kVectors>
 [[gnu::target("avx512f"), gnu::noinline]] void tile_of_avx512(std::int64_t depth, ConstRows a, ConstRows b, ConstRows start,
                                                               Rows c) {
@@ -47,30 +49,44 @@ template <int kRows, int kVectors>
   }
 }
 
-template <int kRows>
+template <int kRows, int kVectors>
 [[gnu::target("avx2,fma"), gnu::noinline]] void tile_of_avx2(std::int64_t depth, ConstRows a, ConstRows b, ConstRows start,
                                                              Rows c) {
-  __m256 sums[kRows][2];
+  __m256 sums[kRows][kVectors];
 #pragma GCC unroll 6
   for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 2
-    for (int j = 0; j < 2; ++j)
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; ++j)
       sums[i][j] = start.data ? _mm256_loadu_ps(start.data + i * start.stride + j * 8) : _mm256_setzero_ps();
   }
   const float* row = b.data;
+  // What is loaded must fit beside the sums into 16 registers: the rows of few rows, or the vectors of two.
   for (std::int64_t k = 0; k < depth; ++k, row += b.stride) {
-    const __m256 right[2] = {_mm256_loadu_ps(row), _mm256_loadu_ps(row + 8)};
+    if constexpr (kVectors > 2) {
+      __m256 left[kRows];
 #pragma GCC unroll 6
-    for (int i = 0; i < kRows; ++i) {
-      const __m256 left = _mm256_set1_ps(a.data[i * a.stride + k]);
-      sums[i][0] = _mm256_fmadd_ps(left, right[0], sums[i][0]);
-      sums[i][1] = _mm256_fmadd_ps(left, right[1], sums[i][1]);
+      for (int i = 0; i < kRows; ++i) left[i] = _mm256_set1_ps(a.data[i * a.stride + k]);
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j) {
+        if (j % 2 == 0) _mm_prefetch(row + kNarrowRowsAhead * b.stride + j * 8, _MM_HINT_T0);
+        const __m256 right = _mm256_loadu_ps(row + j * 8);
+#pragma GCC unroll 6
+        for (int i = 0; i < kRows; ++i) sums[i][j] = _mm256_fmadd_ps(left[i], right, sums[i][j]);
+      }
+    } else {
+      const __m256 right[2] = {_mm256_loadu_ps(row), _mm256_loadu_ps(row + 8)};
+#pragma GCC unroll 6
+      for (int i = 0; i < kRows; ++i) {
+        const __m256 left = _mm256_set1_ps(a.data[i * a.stride + k]);
+        sums[i][0] = _mm256_fmadd_ps(left, right[0], sums[i][0]);
+        sums[i][1] = _mm256_fmadd_ps(left, right[1], sums[i][1]);
+      }
     }
   }
 #pragma GCC unroll 6
   for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 2
-    for (int j = 0; j < 2; ++j) _mm256_storeu_ps(c.data + i * c.stride + j * 8, sums[i][j]);
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; ++j) _mm256_storeu_ps(c.data + i * c.stride + j * 8, sums[i][j]);
   }
 }
 
@@ -80,8 +96,11 @@ template <int kVectors>
 constexpr Tile kAvx512Tiles[] = {tile_of_avx512<1, kVectors>, tile_of_avx512<2, kVectors>, tile_of_avx512<3, kVectors>,
                                  tile_of_avx512<4, kVectors>, tile_of_avx512<5, kVectors>, tile_of_avx512<6, kVectors>};
 constexpr const Tile* kAvx512ByVectors[] = {kAvx512Tiles<1>, kAvx512Tiles<2>, kAvx512Tiles<3>, kAvx512Tiles<4>};
-constexpr Tile kAvx2Tiles[] = {tile_of_avx2<1>, tile_of_avx2<2>, tile_of_avx2<3>,
-                               tile_of_avx2<4>, tile_of_avx2<5>, tile_of_avx2<6>};
+// For few rows, if the panel has 32 columns: more sums than two vectors hold, because each addition waits for the one before it.
+constexpr Tile kAvx2Tiles[] = {tile_of_avx2<1, 2>, tile_of_avx2<2, 2>, tile_of_avx2<3, 2>,
+                               tile_of_avx2<4, 2>, tile_of_avx2<5, 2>, tile_of_avx2<6, 2>};
+constexpr Tile kWideAvx2Tiles[] = {tile_of_avx2<1, 4>, tile_of_avx2<2, 4>, tile_of_avx2<3, 4>};
+constexpr std::int64_t kWideColumns = 32;
 
 ConstRows from(ConstRows rows, std::int64_t row, std::int64_t column) {
   return rows.data ? ConstRows{rows.data + row * rows.stride + column, rows.stride} : rows;
@@ -103,8 +122,12 @@ void multiply_whole(std::int64_t rows, std::int64_t depth, std::int64_t width, C
         kAvx512ByVectors[width / 16 - 1][count - 1](part, left, panel, from(before, row, 0), from(c, row, 0));
         continue;
       }
-      for (std::int64_t column = 0; column < width; column += 16)
-        kAvx2Tiles[count - 1](part, left, from(panel, 0, column), from(before, row, column), from(c, row, column));
+      for (std::int64_t column = 0; column < width;) {
+        const bool is_wide_tile = count <= std::ssize(kWideAvx2Tiles) && column + kWideColumns <= width;
+        const Tile multiply = is_wide_tile ? kWideAvx2Tiles[count - 1] : kAvx2Tiles[count - 1];
+        multiply(part, left, from(panel, 0, column), from(before, row, column), from(c, row, column));
+        column += is_wide_tile ? kWideColumns : kPanelGrain;
+      }
     }
   }
 }

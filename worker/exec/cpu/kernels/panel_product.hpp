@@ -6,7 +6,7 @@
 
 namespace shoal::worker::cpu {
 
-/// Columns of a panel: it is as many as the sums of a tile that fit into vector registers.
+/// The most columns of a panel.
 inline constexpr std::int64_t kPanelColumns = 64;
 /// Vectors of both instruction sets divide a panel's width by this.
 inline constexpr std::int64_t kPanelGrain = 16;

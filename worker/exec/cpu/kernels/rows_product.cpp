@@ -5,22 +5,30 @@
 #include "worker/exec/cpu/kernels/panel_product.hpp"
 #include "worker/exec/cpu/kernels/parallel.hpp"
 #include "worker/exec/cpu/kernels/row_functions.hpp"
+#include "worker/exec/cpu/kernels/vectorized.hpp"
 
 namespace shoal::worker::cpu {
 namespace {
 
 constexpr std::int64_t kRowsAtOnce = 96;  // of src, while a panel stays in the second cache
+// With the narrow panels of AVX2, and more depth than the second cache holds of a panel: 196 KB of src stay there while all
+// panels pass. Measured on Zen 2 (512 KB), 512 x 3072 x 768: 1.2 x oneDNN's time instead of 1.5 x.
+constexpr std::int64_t kDeep = 1024, kPartRows = 192, kPartDepth = 256;
+constexpr std::int64_t kFewRows = 48, kPanelsPerThread = 4;  // fewer rows, or panels of a thread, do as well without
+constexpr std::int64_t kNarrowPanel = 32;
 
+/// Adds to the sums the `depth` terms from `k` on.
 void run_part(const RowsProduct& product, std::span<std::byte* const> operands, std::int64_t panel, std::int64_t first,
-              std::int64_t rows) {
-  const auto* const src = reinterpret_cast<const float*>(operands[0]) + first * product.depth;
+              std::int64_t rows, std::int64_t k, std::int64_t depth) {
+  const auto* const src = reinterpret_cast<const float*>(operands[0]) + first * product.depth + k;
   const std::int64_t width = product.panel_columns, column = panel * width;
-  const auto* const weights = reinterpret_cast<const float*>(operands[1]) + column * product.depth;
+  const auto* const weights = reinterpret_cast<const float*>(operands[1]) + column * product.depth + k * width;
   const auto* const bias = reinterpret_cast<const float*>(operands[2]);
   float* const dst = reinterpret_cast<float*>(operands[3]) + first * product.columns + column;
   const std::int64_t columns = std::min(width, product.columns - column);
-  multiply_panel(rows, product.depth, columns, {src, product.depth}, {weights, width}, {bias ? bias + column : nullptr, 0},
-                 {dst, product.columns});
+  const ConstRows start = k == 0 ? ConstRows{bias ? bias + column : nullptr, 0} : ConstRows{dst, product.columns};
+  multiply_panel(rows, depth, columns, {src, product.depth}, {weights, width}, start, {dst, product.columns});
+  if (k + depth < product.depth) return;
   for (const ElementFunction& function : product.functions) {
     const RowFunction apply = row_function(function.kind);
     for (std::int64_t row = 0; row < rows; ++row) apply(dst + row * product.columns, columns, function);
@@ -30,17 +38,32 @@ void run_part(const RowsProduct& product, std::span<std::byte* const> operands, 
 }  // namespace
 
 std::int64_t panel_columns_for(std::int64_t columns) {
-  return std::min(kPanelColumns, (columns + kPanelGrain - 1) / kPanelGrain * kPanelGrain);
+  const std::int64_t widest = has_avx512() ? kPanelColumns : kNarrowPanel;
+  return std::min(widest, (columns + kPanelGrain - 1) / kPanelGrain * kPanelGrain);
 }
 
 Loop rows_product_loop(const RowsProduct& product) {
   return [product](std::span<std::byte* const> operands) {
-    const std::int64_t panels = (product.columns + product.panel_columns - 1) / product.panel_columns,
-                       blocks = (product.rows + kRowsAtOnce - 1) / kRowsAtOnce;
-    for_ranges(panels * blocks, 1, product.rows * product.depth * product.columns / 8, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t block = i % blocks, first = product.rows * block / blocks;
-        run_part(product, operands, i / blocks, first, product.rows * (block + 1) / blocks - first);
+    const std::int64_t panels = (product.columns + product.panel_columns - 1) / product.panel_columns;
+    const bool in_parts = product.panel_columns == kNarrowPanel && !has_avx512() && product.depth >= kDeep &&
+                          product.rows >= kFewRows && panels >= kPanelsPerThread * ::omp_get_max_threads();
+    const std::int64_t at_once = in_parts ? kPartRows : kRowsAtOnce, blocks = (product.rows + at_once - 1) / at_once,
+                       work = product.rows * product.depth * product.columns / 8;
+    const auto run = [&](std::int64_t panel, std::int64_t block, std::int64_t k, std::int64_t depth) {
+      const std::int64_t first = product.rows * block / blocks;
+      run_part(product, operands, panel, first, product.rows * (block + 1) / blocks - first, k, depth);
+    };
+    if (!in_parts) {
+      for_ranges(panels * blocks, 1, work, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) run(i / blocks, i % blocks, 0, product.depth);
+      });
+      return;
+    }
+    for_ranges(panels, 1, work, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t block = 0; block < blocks; ++block) {
+        for (std::int64_t k = 0; k < product.depth; k += kPartDepth) {
+          for (std::int64_t panel = begin; panel < end; ++panel) run(panel, block, k, std::min(kPartDepth, product.depth - k));
+        }
       }
     });
   };
