@@ -133,6 +133,30 @@ class Inspect(ShoalTest):
         self.assertEqual((seen["supported"], seen["loads"]), (True, False))
         self.assertIn("does not load", shoal("inspect", model).stdout)
         self.assertTrue(self.inspect(self.write({"data": (2, 3)}, ("sqrt", "root", {}, ["data"])))["loads"])
+        for keys in ('outputs = ["nobody"]', 'sparse = {nobody = "csr"}'):
+            self.assertFalse(self.inspect(self.write({"data": (2, 3)}, ("sqrt", "root", {}, ["data"]), keys=keys))["loads"], keys)
+
+    def test_all_branches_are_looked_at(self):
+        def branch(shape):
+            return {"nodes": [{"op": "null", "name": "x", "inputs": []},
+                              {"op": "Reshape", "name": "r", "attrs": {"shape": shape}, "inputs": [[0, 0, 0]]}],
+                    "arg_nodes": [0], "heads": [[1, 0, 0]], "attrs": {"mxnet_version": ["int", 10901]}}
+        when = {"nodes": [{"op": "null", "name": "p", "inputs": []}, {"op": "relu", "name": "c", "inputs": [[0, 0, 0]]}],
+                "arg_nodes": [0], "heads": [[1, 0, 0]], "attrs": {"mxnet_version": ["int", 10901]}}
+        symbol = {"nodes": [{"op": "null", "name": "p", "inputs": []}, {"op": "null", "name": "data", "inputs": []},
+                            {"op": "_cond", "name": "if", "inputs": [[0, 0, 0], [1, 0, 0]], "subgraphs": [when, branch("(7, 7)"), branch("(5, 5)")],
+                             "attrs": {"num_args": "5", "num_outputs": "1", "cond_input_locs": "(0,)", "then_input_locs": "(1,)",
+                                       "else_input_locs": "(1,)"}}],
+                  "arg_nodes": [0, 1], "heads": [[2, 0, 0]], "attrs": {"mxnet_version": ["int", 10901]}}
+        model = self.tmp / "cond"
+        model.mkdir()
+        (model / "m-symbol.json").write_text(json.dumps(symbol))
+        self.write_config(model, "m", {"p": (1,), "data": (2, 3)})
+        seen = self.inspect(model)
+        missing = [node["missing"] for node in seen["nodes"] if node["name"] == "if/r"]
+        self.assertEqual(len(missing), 2, seen["nodes"])
+        self.assertIn("(7, 7)", missing[0])
+        self.assertIn("(5, 5)", missing[1])
 
     def test_oracle_kernels_within_bodies_are_named_with_their_share(self):
         model = self.write_foreach(("_linalg_inverse", "inverse", {}))

@@ -8,6 +8,7 @@
 #include "worker/ops/arithmetic.hpp"
 #include "worker/ops/cast.hpp"
 #include "worker/ops/quantization.hpp"
+#include "worker/ops/statistics.hpp"
 #include "worker/ops/unary.hpp"
 
 namespace shoal::fuzz {
@@ -15,9 +16,9 @@ namespace shoal::fuzz {
 using namespace shoal::worker;
 
 bool has_steps(const Node& node) {
-  if (node.op == &ops::kQuantize || node.op == &ops::kAround) return true;
+  if (node.op == &ops::kQuantize || node.op == &ops::kAround || node.op == &ops::kHistogram) return true;
   if (node.op->bodies.count == 0 && node.op->facts.index_input >= 0) return true;
-  constexpr std::string_view kOfOrder[] = {"boxes", "detection", "ordering", "proposal", "regions"};
+  constexpr std::string_view kOfOrder[] = {"boxes", "detection", "ordering", "proposal", "regions", "searching"};
   if (std::ranges::find(kOfOrder, node.op->family()) != std::end(kOfOrder)) return true;
   if (const auto* unary = node.attributes.get_if<UnaryAttributes>()) {
     return unary->kind == UnaryKind::kSign || (unary->kind >= UnaryKind::kLogicalNot && unary->kind <= UnaryKind::kRint);

@@ -327,6 +327,7 @@ class FakeBackend : public Backend {
 
   bool has_own_memory() const override { return true; }
   Result<std::unique_ptr<Queue>> open_queue() const override {
+    ++fake_counters().asked;
     if (fake_settings().refuse == Refuse::kOpen) return unavailable("fake: the device is gone");
     ++fake_counters().opened;
     return std::unique_ptr<Queue>(std::make_unique<FakeQueue>());

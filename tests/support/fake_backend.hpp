@@ -31,7 +31,8 @@ FakeSettings& fake_settings();
 
 /// What this process did so far.
 struct FakeCounters {
-  std::atomic<int> prepared{0}, prepared_nodes{0}, opened{0}, activated{0}, parts_run{0}, copies_in{0}, copies_out{0}, dropped{0};
+  std::atomic<int> prepared{0}, prepared_nodes{0}, asked{0}, opened{0}, activated{0}, parts_run{0}, copies_in{0}, copies_out{0},
+      dropped{0};
 };
 FakeCounters& fake_counters();
 

@@ -74,8 +74,8 @@ struct Report {
   std::vector<TensorSpec> inputs, outputs;  ///< Shape::any(): not known
   Parameters parameters;
   std::vector<worker::RefusedNode> refused;  ///< the nodes that cannot be imported, or do not fit their inputs
-  bool loads = false;
-  std::string precision, runs_in, tuning;  ///< as model.toml says; the one taken, empty if it is not known; how that was found
+  bool loads = false, is_wrong = false;      ///< is_wrong: a note says what loading refuses
+  std::string precision, runs_in, tuning;    ///< as model.toml says; the one taken, empty if it is not known; how that was found
   std::vector<ListedNode> nodes;
   std::vector<worker::OracleNode> oracle_nodes;
   bool is_profiled = false;  ///< their share is measured
@@ -107,11 +107,19 @@ Parameters count_parameters(const worker::Graph& graph) {
   return parameters;
 }
 
-/// Notes what loading would refuse of model.toml, except the inputs.
+void note_wrong(const Status& status, Report& report) {
+  if (status.ok()) return;
+  report.notes.push_back(status.message());
+  report.is_wrong = true;
+}
+
+/// Notes what loading would refuse of model.toml, except the first set of inputs.
 void check_config(const ModelConfig& config, const InputPlan& plan, Report& report) {
-  const auto note = [&](const Status& status) {
-    if (!status.ok()) report.notes.push_back(status.message());
-  };
+  const auto note = [&](const Status& status) { note_wrong(status, report); };
+  for (std::size_t i = 1; i < plan.input_sets.size(); ++i) {
+    worker::Graph graph = report.survey.import.graph;
+    note(worker::infer(graph, plan.input_sets[i]).with_context(format("set {} of the shapes", i + 1)));
+  }
   note(worker::make_backends({.device = config.device, .threads = config.threads}).status());
   note(check_state(config.state, plan.input_sets.front(), report.outputs, format("model '{}'", report.files.prefix)));
   note(worker::Padding::make(config.buckets, report.survey.import.graph, plan.inputs, plan.input_sets.front()).status());
@@ -213,19 +221,20 @@ void describe_tensors(const ModelConfig& config, Report& report) {
   }
   if (report.refused.size() > missing)
     report.notes.push_back("the shapes do not fit the graph: " + report.refused[missing].reason);
+  const bool is_open = std::ranges::any_of(plan->inputs, [](const TensorSpec& input) { return input.shape.element_count() < 0; });
   for (std::size_t i = 0; i < report.outputs.size(); ++i) {
     const worker::Value& value = graph.value(graph.outputs[i].value);
     if (value.dtype == DType::kInvalid) continue;
     report.outputs[i] = worker::open_spec(report.outputs[i].name, value.dtype, value.sizes());
+    if (is_open) report.outputs[i].ranges.clear();  // they are those of the first set
   }
   if (!report.refused.empty()) {
     report.nodes = list_nodes(graph, nullptr, {}, {});  // with types
     add_refused(report.refused, report.nodes);
     return;
   }
-  const std::size_t before = report.notes.size();
   check_config(config, *plan, report);
-  if (report.notes.size() > before) return;  // what loading refuses cannot be loaded here
+  if (report.is_wrong) return;  // what loading refuses cannot be loaded here
   if (const Status found = see_program(config, *plan, graph, report); !found.ok()) report.notes.push_back(found.message());
 }
 
@@ -235,8 +244,7 @@ void describe_sparse(ModelConfig& config, Report& report) {
   for (const auto& [name, storage] : import.sparse_inputs) {
     if (!config.sparse.contains(name)) report.notes.push_back(worker::describe_dense_input(name, storage));
   }
-  const Status taken = worker::take_sparse_inputs(config, import.graph, format("model '{}'", report.files.prefix));
-  if (!taken.ok()) report.notes.push_back(taken.message());
+  note_wrong(worker::take_sparse_inputs(config, import.graph, format("model '{}'", report.files.prefix)), report);
   worker::use_sparse_forms(import.graph);
 }
 
@@ -253,8 +261,11 @@ Result<Report> look(const std::string& path, bool profile) {
   report.notes = report.survey.import.warnings;
   const auto said_of_labels = drop_ignored_inputs(config, report.survey.import.graph.ignored_inputs);
   report.notes.insert(report.notes.end(), said_of_labels.begin(), said_of_labels.end());
-  const Status whole = check_parameters(report.survey.import, named_inputs(config));
-  if (!whole.ok()) report.notes.push_back(whole.message());
+  const auto is_there = [&outputs = report.survey.import.graph.outputs](const std::string& name) {
+    return std::ranges::count(outputs, name, &worker::GraphOutput::name) > 0;
+  };
+  report.is_wrong = !std::ranges::all_of(config.outputs, is_there);  // a warning names those that are missing
+  note_wrong(check_parameters(report.survey.import, named_inputs(config)), report);
   describe_sparse(config, report);
   describe_tensors(config, report);
   return report;

@@ -70,8 +70,9 @@ std::vector<ListedNode> list_nodes(const worker::Graph& graph, const std::vector
 
 void add_refused(std::span<const worker::RefusedNode> refused, std::vector<ListedNode>& nodes) {
   for (const auto& [op, node, reason] : refused) {
-    const auto listed = std::ranges::find(nodes, node, &ListedNode::name);
-    if (listed != nodes.end() && listed->missing.empty()) {
+    const auto listed = std::ranges::find_if(
+        nodes, [&](const ListedNode& each) { return each.name == node && each.op == op && each.missing.empty(); });
+    if (listed != nodes.end()) {
       listed->missing = reason;
     } else {
       nodes.push_back({.name = node, .op = op, .missing = reason});

@@ -211,15 +211,13 @@ Binding* PlannedProgram::binding_in(Context& context) const {
   state.arena.reserve(arena_bytes_);
   const auto found =
       std::find_if(state.bindings.begin(), state.bindings.end(), [&](const Binding& b) { return b.program_id == id_; });
-  std::uint64_t pause_ns = 0;
-  if (found != state.bindings.end()) {
+  const bool is_known = found != state.bindings.end();
+  if (is_known) {
     state.bindings.splice(state.bindings.begin(), state.bindings, found);
-    Binding& known = state.bindings.front();
-    if (known.refusal.ok() || monotonic_now_ns() < known.asked_again_ns) return &known;
-    pause_ns = known.pause_ns;
-    state.bindings.pop_front();
+    if (found->refusal.ok() || monotonic_now_ns() < found->asked_again_ns) return &*found;
+  } else if (state.bindings.size() >= Context::State::kMaxBindings) {
+    state.bindings.pop_back();
   }
-  if (state.bindings.size() >= Context::State::kMaxBindings) state.bindings.pop_back();
   std::list<Binding> fresh(1);  // inserted only when it is complete, because an allocation may fail
   Binding& binding = fresh.front();
   binding.program_id = id_;
@@ -235,9 +233,10 @@ Binding* PlannedProgram::binding_in(Context& context) const {
   }
   if (binding.refusal.ok()) binding.refusal = make_steps(binding);
   if (!binding.refusal.ok()) {
-    binding.pause_ns = std::clamp(2 * pause_ns, kLeastPauseNs, kMostPauseNs);
+    binding.pause_ns = std::clamp(is_known ? 2 * found->pause_ns : 0, kLeastPauseNs, kMostPauseNs);
     binding.asked_again_ns = monotonic_now_ns() + binding.pause_ns;
   }
+  if (is_known) state.bindings.erase(found);
   state.bindings.splice(state.bindings.begin(), fresh);
   return &binding;
 }

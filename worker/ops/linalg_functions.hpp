@@ -42,7 +42,7 @@ void fill_with_zeros(const Triangle<T>& triangle, MatrixLine<T> x) {
 /// y = scale * triangle x, which may lie in the same memory: the elements that are still needed are computed last.
 template <typename T>
 void triangular_product(const Triangle<T>& triangle, double scale, MatrixLine<T> x) {
-  if (scale == 0) return fill_with_zeros(triangle, x);
+  if (static_cast<T>(scale) == T()) return fill_with_zeros(triangle, x);
   const bool from_last = triangle.holds(1, 0);
   for (std::int64_t step = 0; step < triangle.size; ++step) {
     const std::int64_t i = from_last ? triangle.size - 1 - step : step;
@@ -56,7 +56,7 @@ void triangular_product(const Triangle<T>& triangle, double scale, MatrixLine<T>
 /// Solves triangle y = scale * x, in place.
 template <typename T>
 void triangular_solve(const Triangle<T>& triangle, double scale, MatrixLine<T> x) {
-  if (scale == 0) return fill_with_zeros(triangle, x);
+  if (static_cast<T>(scale) == T()) return fill_with_zeros(triangle, x);
   const bool from_first = triangle.holds(1, 0);
   for (std::int64_t step = 0; step < triangle.size; ++step) {
     const std::int64_t i = from_first ? step : triangle.size - 1 - step;

@@ -128,7 +128,7 @@ void mat_mul(const MatMulAttributes& product, const TensorView& a, const TensorV
   const std::array strides{matrix_strides(a.shape, lead), matrix_strides(b.shape, lead)};
   const std::int64_t length = row_length(lead), step_a = row_stride(lead, strides[0]), step_b = row_stride(lead, strides[1]);
   T* to = elements<T>(dst);
-  if (product.scale == 0) {  // as BLAS: NaN and infinities do not matter
+  if (static_cast<Compute<T>>(product.scale) == 0) {  // as BLAS: NaN and infinities do not matter
     std::fill_n(to, dst.shape.element_count(), T());
     return;
   }

@@ -225,6 +225,7 @@ class Inference {
     if (own > src_.size()) return invalid_argument("{}: {} inputs; it reads {} of its own", describe(node), src_.size(), own);
     for (const TypedValue& value : src_) SHOAL_RETURN_IF_ERROR(check_known(describe(node), value.name, value.shape));
     std::vector<bool> are_made_of_constants(node.outputs.size(), true);
+    Status first_error;
     for (std::size_t index = 0; index < node.bodies.size(); ++index) {
       SHOAL_ASSIGN_OR_RETURN(std::vector<TypedValue> given, rules.inputs(node, std::span(src_).first(own), index));
       std::vector<bool> follow_data(given.size());  // what the operator gives is data
@@ -237,7 +238,11 @@ class Inference {
       body.refused = refused;
       if (refused != nullptr) body.where = where + node.name + "/";
       const std::string what = format("{}: body {}", describe(node), index);
-      if (const Status inferred = body.run_body(what, graph_.table, given, follow_data); !inferred.ok()) return inferred;
+      if (const Status inferred = body.run_body(what, graph_.table, given, follow_data); !inferred.ok()) {
+        if (refused == nullptr) return inferred;
+        if (first_error.ok()) first_error = inferred;  // the other bodies are looked at, too
+        continue;
+      }
       elements_ += body.elements_;
       if (elements_ > kMaxElements) return invalid_argument("{}: the graph is too large with it", what);
       // The results are the last outputs of each body: that of a loop gives a condition before them.
@@ -247,6 +252,7 @@ class Inference {
         are_made_of_constants[i] = are_made_of_constants[i] && body.follows_data(result);
       }
     }
+    SHOAL_RETURN_IF_ERROR(first_error);
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
       if (are_made_of_constants[i]) is_made_of_constants_[static_cast<std::size_t>(node.outputs[i])] = true;
     }

@@ -160,7 +160,7 @@ bool Compiler::makes_nothing(const Node& node) const {
 Status Compiler::emit(const Node& node) {
   if (makes_nothing(node)) {
     for (const ValueId id : node.outputs) add_form(id, {plan_.add_buffer(0), Desc()});
-    return {};
+    return weights_.is_sealed() ? Status() : pack_for_other_shapes(node);
   }
   if (is_dynamic(node)) return emit_oracle(node);
   if (const auto found = attentions_.find(now_); found != attentions_.end()) return attention(node, found->second);

@@ -119,6 +119,7 @@ class Compiler {
   bool is_ready(ValueId id) { return is_constant(id) || !forms(id).empty(); }
   bool is_read(ValueId id) const { return readers_.is_read(id); }
   bool is_empty(ValueId id) const { return value(id).shape.element_count() == 0; }
+  Status pack_for_other_shapes(const Node& node);
   bool is_dynamic(const Node& node) const;                ///< an input or output has a size that depends on data
   bool has_types(const Node& node, TypeSet types) const;  ///< every input and output has one of them
   bool suits_onednn(const Node& node) const;  ///< every input and output is float32 and not empty: oneDNN can describe it

@@ -76,4 +76,18 @@ Result<Compiler::Form> Compiler::weights_form(const ConstantChain& chain, const 
   return Form{plan_.add_buffer(wanted.get_size(), Buffer::Home::kPrivate, place), wanted};
 }
 
+// The constants of a node that has nothing to compute for the shapes of now: for others it may have, and they find only what is
+// packed.
+Status Compiler::pack_for_other_shapes(const Node& node) {
+  for (const ValueId id : node.inputs) {
+    if (is_constant(id) && !is_empty(id)) SHOAL_RETURN_IF_ERROR(plain_form(id).status());
+  }
+  const NodeId norm_id = norms_[static_cast<std::size_t>(now_)];
+  if (norm_id == kNoNode) return {};
+  const Node& norm = this->node(norm_id);
+  SHOAL_RETURN_IF_ERROR(weights_form(folded_weights(graph_, node, &norm), plain_desc(value(node.inputs[1]).shape)).status());
+  const std::optional<ConstantChain> bias = folded_bias(graph_, node, &norm);
+  return bias ? weights_form(*bias, plain_desc(value(norm.inputs[1]).shape)).status() : Status();
+}
+
 }  // namespace shoal::worker::cpu

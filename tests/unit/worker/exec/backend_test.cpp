@@ -15,6 +15,7 @@
 #include "tests/support/dynamic_operators.hpp"
 #include "tests/support/fake_backend.hpp"
 #include "tests/unit/worker/exec/graph_builder.hpp"
+#include "worker/exec/context.hpp"
 #include "worker/exec/model.hpp"
 #include "worker/exec/owned_outputs.hpp"
 #include "worker/exec/planned_program.hpp"
@@ -358,8 +359,18 @@ TEST_F(Devices, ADeviceThatRefusedIsAskedAgain) {
   auto outputs = OwnedOutputs::make(program->outputs()).value();
   Context context;
   test::fake_settings().refuse = Refuse::kOpen;
+  const int asked = counters().asked;
   EXPECT_FALSE(program->run(context, src, outputs.views()).ok());
+  EXPECT_EQ(counters().asked, asked + 1);
+  Binding& binding = context.state->bindings.front();
+  EXPECT_EQ(binding.pause_ns, 1'000'000'000u);
   EXPECT_FALSE(program->run(context, src, outputs.views()).ok());
+  if (monotonic_now_ns() < binding.asked_again_ns) EXPECT_EQ(counters().asked, asked + 1) << "not in each run";
+  binding.asked_again_ns = 0;
+  EXPECT_FALSE(program->run(context, src, outputs.views()).ok());
+  EXPECT_EQ(counters().asked, asked + 2);
+  EXPECT_EQ(context.state->bindings.front().pause_ns, 2'000'000'000u) << "the pause doubles";
+  EXPECT_EQ(context.state->bindings.size(), 1u);
   test::fake_settings().refuse = Refuse::kNothing;
   const auto give_up = std::chrono::steady_clock::now() + 20s;
   Status status = program->run(context, src, outputs.views());

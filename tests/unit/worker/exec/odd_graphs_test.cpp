@@ -20,6 +20,7 @@
 #include "worker/ops/pooling.hpp"
 #include "worker/ops/products.hpp"
 #include "worker/ops/proposal.hpp"
+#include "worker/ops/rearrangement.hpp"
 #include "worker/ops/resize.hpp"
 #include "worker/ops/softmax.hpp"
 
@@ -44,6 +45,25 @@ void expect_alike(const GraphBuilder& graph, const std::vector<TensorSpec>& inpu
   EXPECT_TRUE(testing::alike(got, want));
 }
 void expect_alike(const GraphBuilder& graph, const Shape& data) { expect_alike(graph, {spec("data", data)}); }
+
+// Then there is nothing to compute for the first shapes, whose load packs the weights.
+TEST(OddGraphs, LayersThatGetNothingAtFirstServeOtherShapes) {
+  GraphBuilder b;
+  const ValueId rest = b.node("Delete", {b.input("data")}, DeleteAttributes{.axis = 0, .index = 0});
+  const ValueId normed = b.batch_norm(b.conv(b.batch_norm(rest, 3), 3, 8, 3), 8);
+  b.output(b.fully_connected(b.activation(normed), 8 * 5 * 5, 7));
+  const auto shapes = [](std::int64_t batch) { return std::vector<TensorSpec>{spec("data", {batch, 3, 5, 5})}; };
+  for (const bool fuse : {true, false}) {
+    const auto cpu = load(b.graph(), shapes(1), "cpu", 1, fuse), reference = load(b.graph(), shapes(1), "cpu-reference");
+    for (const std::int64_t batch : {3, 1}) {
+      Context context, other;
+      const auto program = cpu->program(shapes(batch));
+      ASSERT_TRUE(program.ok()) << program.status().to_string();
+      EXPECT_TRUE(
+          testing::alike(testing::run(**program, context), testing::run(*reference->program(shapes(batch)).value(), other)));
+    }
+  }
+}
 
 // oneDNN takes several times as long for it.
 TEST(OddGraphs, SmallPiecesAreJoinedByAKernel) {
