@@ -49,7 +49,7 @@ template <int kRows, int kVectors>
   }
 }
 
-template <int kRows, int kVectors>
+template <int kRows, int kVectors, bool kFetches = false>
 [[gnu::target("avx2,fma"), gnu::noinline]] void tile_of_avx2(std::int64_t depth, ConstRows a, ConstRows b, ConstRows start,
                                                              Rows c) {
   __m256 sums[kRows][kVectors];
@@ -74,6 +74,7 @@ template <int kRows, int kVectors>
         for (int i = 0; i < kRows; ++i) sums[i][j] = _mm256_fmadd_ps(left[i], right, sums[i][j]);
       }
     } else {
+      if constexpr (kFetches) _mm_prefetch(row + kDepthAtOnce * b.stride, _MM_HINT_T1);
       const __m256 right[2] = {_mm256_loadu_ps(row), _mm256_loadu_ps(row + 8)};
 #pragma GCC unroll 6
       for (int i = 0; i < kRows; ++i) {
@@ -99,6 +100,9 @@ constexpr const Tile* kAvx512ByVectors[] = {kAvx512Tiles<1>, kAvx512Tiles<2>, kA
 // For few rows, if the panel has 32 columns: more sums than two vectors hold, because each addition waits for the one before it.
 constexpr Tile kAvx2Tiles[] = {tile_of_avx2<1, 2>, tile_of_avx2<2, 2>, tile_of_avx2<3, 2>,
                                tile_of_avx2<4, 2>, tile_of_avx2<5, 2>, tile_of_avx2<6, 2>};
+// They ask for the part of the panel that follows: with few rows it would come too late.
+constexpr Tile kFetchingAvx2Tiles[] = {tile_of_avx2<1, 2, true>, tile_of_avx2<2, 2, true>, tile_of_avx2<3, 2, true>,
+                                       tile_of_avx2<4, 2, true>, tile_of_avx2<5, 2, true>, tile_of_avx2<6, 2, true>};
 constexpr Tile kWideAvx2Tiles[] = {tile_of_avx2<1, 4>, tile_of_avx2<2, 4>, tile_of_avx2<3, 4>};
 constexpr std::int64_t kWideColumns = 32;
 
@@ -124,7 +128,9 @@ void multiply_whole(std::int64_t rows, std::int64_t depth, std::int64_t width, C
       }
       for (std::int64_t column = 0; column < width;) {
         const bool is_wide_tile = count <= std::ssize(kWideAvx2Tiles) && column + kWideColumns <= width;
-        const Tile multiply = is_wide_tile ? kWideAvx2Tiles[count - 1] : kAvx2Tiles[count - 1];
+        const Tile multiply = is_wide_tile ? kWideAvx2Tiles[count - 1]
+                              : tile == 0  ? kFetchingAvx2Tiles[count - 1]
+                                           : kAvx2Tiles[count - 1];
         multiply(part, left, from(panel, 0, column), from(before, row, column), from(c, row, column));
         column += is_wide_tile ? kWideColumns : kPanelGrain;
       }
