@@ -66,7 +66,7 @@ struct ModelConfig {
   std::string device = "cpu";
   std::string fallback = "cpu";   ///< what does the work of a device that refuses or fails; or "error"
   std::string precision = "f32";  ///< or "f32-fast", "bf16", "auto"
-  double max_error = 1e-2;        ///< of bf16 where "auto" may choose it, as a share of max(1, max|output in f32|)
+  double max_error = 1e-2;        ///< of what "auto" may choose, as a share of max(1, max|output in f32|)
   int tuning_ms = 10'000;         ///< how long a first load may measure algorithms; 0 = does not measure
   int workers = 1, contexts = 1, threads = 1;
   int queue_limit = 1024;

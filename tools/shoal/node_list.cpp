@@ -69,13 +69,13 @@ std::vector<ListedNode> list_nodes(const worker::Graph& graph, const std::vector
 }
 
 void add_refused(std::span<const worker::RefusedNode> refused, std::vector<ListedNode>& nodes) {
-  for (const auto& [op, node, reason] : refused) {
+  for (const worker::RefusedNode& node : refused) {
     const auto listed = std::ranges::find_if(
-        nodes, [&](const ListedNode& each) { return each.name == node && each.op == op && each.missing.empty(); });
+        nodes, [&](const ListedNode& each) { return each.name == node.node && each.op == node.op && each.missing.empty(); });
     if (listed != nodes.end()) {
-      listed->missing = reason;
+      listed->missing = node.reason;
     } else {
-      nodes.push_back({.name = node, .op = op, .missing = reason});
+      nodes.push_back({.name = node.node, .op = node.op, .missing = node.reason});
     }
   }
 }
