@@ -77,6 +77,7 @@ class Inspect(ShoalTest):
         self.assertIsNone(nodes["behind"]["missing"])
         self.assertEqual((nodes["good"]["missing"], nodes["good"]["types"]), (None, "float32 -> float32"))
         self.assertIn("cannot be run", shoal("inspect", model).stdout)
+        self.assertIn("the shapes do not fit the graph: Concat 'joined': axis 5 is not among the 2 of shape 2x3", seen["notes"])
 
     def test_nodes_of_bodies_are_listed_behind_the_loop_that_runs_them(self):
         model = self.tmp / "while"

@@ -76,18 +76,21 @@ Status check_dtypes(const Checkpoint& checkpoint, const std::vector<TensorSpec>&
   return {};
 }
 
-/// Shows on a terminal why the first load of a model takes long.
 EngineOptions with_progress(EngineOptions options) {
-  const auto progress = std::make_shared<std::unique_ptr<Progress>>();
-  options.on_measuring = [progress](std::chrono::milliseconds spent, std::chrono::milliseconds budget) {
-    const auto seconds = [](std::chrono::milliseconds time) { return static_cast<std::size_t>((time.count() + 999) / 1000); };
-    if (!*progress) *progress = std::make_unique<Progress>("measuring which algorithms are fastest, seconds", seconds(budget));
-    (*progress)->show(seconds(spent));
-  };
+  options.on_measuring = show_measuring();
   return options;
 }
 
 }  // namespace
+
+std::function<void(std::chrono::milliseconds spent, std::chrono::milliseconds budget)> show_measuring() {
+  return [progress = std::make_shared<std::unique_ptr<Progress>>()](std::chrono::milliseconds spent,
+                                                                    std::chrono::milliseconds budget) {
+    const auto seconds = [](std::chrono::milliseconds time) { return static_cast<std::size_t>((time.count() + 999) / 1000); };
+    if (!*progress) *progress = std::make_unique<Progress>("measuring which algorithms are fastest, seconds", seconds(budget));
+    (*progress)->show(seconds(spent));
+  };
+}
 
 bool is_path(const std::string& model) {
   std::error_code error;

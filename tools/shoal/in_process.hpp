@@ -1,6 +1,8 @@
 // Loads a model into this process, for a command.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +16,9 @@ namespace shoal::tool {
 /// True if the user means files, not a model of the daemon: the text contains a '/', or exists as a directory or checkpoint
 /// prefix.
 bool is_path(const std::string& model);
+
+/// Shows on a terminal why the first load of a model takes long: called while algorithms are measured.
+std::function<void(std::chrono::milliseconds spent, std::chrono::milliseconds budget)> show_measuring();
 
 /// Loads a model for one set of inputs. If model.toml gives shapes, they decide the weight layouts, so that outputs are bit-equal
 /// to the daemon's; otherwise the given inputs do.

@@ -1,13 +1,11 @@
 // shoal inspect: the contents of a checkpoint.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "shm/base/errors.hpp"
 #include "shm/base/json_text.hpp"
@@ -18,7 +16,7 @@
 #include "shm/tensor/state.hpp"
 #include "shm/wire/tensor_json.hpp"
 #include "tools/shoal/commands.hpp"
-#include "tools/shoal/console.hpp"
+#include "tools/shoal/in_process.hpp"
 #include "tools/shoal/node_list.hpp"
 #include "worker/engine/model_loader.hpp"
 #include "worker/engine/sparse_inputs.hpp"
@@ -107,6 +105,8 @@ Parameters count_parameters(const worker::Graph& graph) {
   return parameters;
 }
 
+std::string text_of(const worker::RefusedNode& node) { return format("{} '{}': {}", node.op, node.node, node.reason); }
+
 void note_wrong(const Status& status, Report& report) {
   if (status.ok()) return;
   report.notes.push_back(status.message());
@@ -158,24 +158,14 @@ Result<std::vector<std::uint64_t>> profile(const worker::Program& program) {
 /// if that chooses the precision.
 Status see_program(const ModelConfig& config, const InputPlan& plan, const worker::Graph& inferred, Report& report) {
   const auto& inputs = plan.input_sets.front();
-  worker::ModelSource source{.name = report.files.prefix, .config = config};
+  worker::ModelSource source{.name = report.files.prefix, .config = config, .tuning_progress = show_measuring()};
   if (!config.golden_file.empty()) source.config.golden_file = report.files.directory / config.golden_file;
   SHOAL_ASSIGN_OR_RETURN(worker::ModelOptions options, worker::model_options(source, plan));
   options.input_sets = {inputs};
   options.buckets.clear();
   options.max_batch = 1;
-  std::optional<Progress> progress;
-  if (options.precision == worker::Precision::kAuto) {
-    options.tuning_progress = [&progress](std::chrono::milliseconds spent, std::chrono::milliseconds budget) {
-      const auto seconds = [](auto time) { return static_cast<std::size_t>(time / std::chrono::seconds(1)); };
-      if (!progress) progress.emplace("measuring which precision is fastest, seconds", seconds(budget));
-      progress->show(seconds(spent));
-    };
-  } else {
-    options.tuning_budget = {};
-  }
+  if (options.precision != worker::Precision::kAuto) options.tuning_budget = {};
   SHOAL_ASSIGN_OR_RETURN(const auto model, worker::Model::load(report.survey.import.graph, std::move(options)));
-  progress.reset();
   report.notes.insert(report.notes.end(), model->notes().begin(), model->notes().end());
   report.runs_in = worker::word_of(model->tuning().precision);
   if (config.precision == worker::word_of(worker::Precision::kAuto)) report.tuning = worker::to_text(model->tuning());
@@ -198,13 +188,9 @@ Status see_program(const ModelConfig& config, const InputPlan& plan, const worke
   return {};
 }
 
-/// Inputs and outputs, with shapes as far as the files give them.
-void describe_tensors(const ModelConfig& config, Report& report) {
-  worker::Graph graph = report.survey.import.graph;
-  report.precision = config.precision;
-  report.refused = report.survey.unsupported;
-  report.nodes = list_nodes(graph, nullptr, {}, {});
-  add_refused(report.refused, report.nodes);
+/// Inputs and outputs, with shapes as far as the files give them, and what runs each node.
+///   graph  is inferred as far as that goes
+void describe_tensors(const ModelConfig& config, worker::Graph& graph, Report& report) {
   report.inputs = graph.input_specs();
   for (const worker::GraphOutput& output : graph.outputs) report.outputs.push_back({output.name});
   const auto plan = plan_inputs(config, report.inputs, format("model '{}'", report.files.prefix));
@@ -220,7 +206,7 @@ void describe_tensors(const ModelConfig& config, Report& report) {
     return;
   }
   if (report.refused.size() > missing)
-    report.notes.push_back("the shapes do not fit the graph: " + report.refused[missing].reason);
+    report.notes.push_back("the shapes do not fit the graph: " + text_of(report.refused[missing]));
   const bool is_open = std::ranges::any_of(plan->inputs, [](const TensorSpec& input) { return input.shape.element_count() < 0; });
   for (std::size_t i = 0; i < report.outputs.size(); ++i) {
     const worker::Value& value = graph.value(graph.outputs[i].value);
@@ -228,11 +214,7 @@ void describe_tensors(const ModelConfig& config, Report& report) {
     report.outputs[i] = worker::open_spec(report.outputs[i].name, value.dtype, value.sizes());
     if (is_open) report.outputs[i].ranges.clear();  // they are those of the first set
   }
-  if (!report.refused.empty()) {
-    report.nodes = list_nodes(graph, nullptr, {}, {});  // with types
-    add_refused(report.refused, report.nodes);
-    return;
-  }
+  if (!report.refused.empty()) return;
   check_config(config, *plan, report);
   if (report.is_wrong) return;  // what loading refuses cannot be loaded here
   if (const Status found = see_program(config, *plan, graph, report); !found.ok()) report.notes.push_back(found.message());
@@ -267,7 +249,14 @@ Result<Report> look(const std::string& path, bool profile) {
   report.is_wrong = !std::ranges::all_of(config.outputs, is_there);  // a warning names those that are missing
   note_wrong(check_parameters(report.survey.import, named_inputs(config)), report);
   describe_sparse(config, report);
-  describe_tensors(config, report);
+  report.precision = config.precision;
+  report.refused = report.survey.unsupported;
+  worker::Graph graph = report.survey.import.graph;
+  describe_tensors(config, graph, report);
+  if (!report.loads) {
+    report.nodes = list_nodes(graph, nullptr, {}, {});
+    add_refused(report.refused, report.nodes);
+  }
   return report;
 }
 

@@ -51,7 +51,7 @@ class Inference {
   }
 
   std::vector<RefusedNode>* refused = nullptr;  ///< if given, the nodes that are wrong are added, and the others go on
-  std::string where;                            ///< before their names: the node whose body this is
+  std::string path;                             ///< before their names: the node whose body this is, and '/'
 
  private:
   Status bind(std::span<const SizedInput> inputs) {
@@ -160,7 +160,7 @@ class Inference {
     if (!follows || is_finding_ || refused->size() > before) return {};
     const std::string prefix = describe(node) + ": ";  // the entry says it
     const std::string_view reason = visited.message();
-    refused->push_back({node.source_op.empty() ? std::string(node.op->name) : node.source_op, where + node.name,
+    refused->push_back({node.source_op.empty() ? std::string(node.op->name) : node.source_op, path + node.name,
                         std::string(reason.starts_with(prefix) ? reason.substr(prefix.size()) : reason)});
     return {};
   }
@@ -236,15 +236,15 @@ class Inference {
       Inference body(node.bodies[index], mode_);
       body.is_finding_ = is_finding_;
       body.refused = refused;
-      if (refused != nullptr) body.where = where + node.name + "/";
-      const std::string what = format("{}: body {}", describe(node), index);
-      if (const Status inferred = body.run_body(what, graph_.table, given, follow_data); !inferred.ok()) {
+      if (refused != nullptr) body.path = path + node.name + "/";
+      const std::string where = format("{}: body {}", describe(node), index);
+      if (const Status inferred = body.run_body(where, graph_.table, given, follow_data); !inferred.ok()) {
         if (refused == nullptr) return inferred;
         if (first_error.ok()) first_error = inferred;  // the other bodies are looked at, too
         continue;
       }
       elements_ += body.elements_;
-      if (elements_ > kMaxElements) return invalid_argument("{}: the graph is too large with it", what);
+      if (elements_ > kMaxElements) return invalid_argument("{}: the graph is too large with it", where);
       // The results are the last outputs of each body: that of a loop gives a condition before them.
       const std::vector<GraphOutput>& results = body.graph_.outputs;
       for (std::size_t i = 0; i < node.outputs.size() && results.size() >= node.outputs.size(); ++i) {
@@ -259,26 +259,26 @@ class Inference {
     return {};
   }
 
-  Status run_body(const std::string& what, std::shared_ptr<DimTable> table, SourceValues given,
+  Status run_body(const std::string& where, std::shared_ptr<DimTable> table, SourceValues given,
                   const std::vector<bool>& follow_data) {
     if (given.size() != graph_.inputs.size())
-      return invalid_argument("{} has {} inputs and is given {}", what, graph_.inputs.size(), given.size());
+      return invalid_argument("{} has {} inputs and is given {}", where, graph_.inputs.size(), given.size());
     graph_.table = std::move(table);
     is_made_of_constants_.resize(graph_.values.size());
     for (std::size_t i = 0; i < given.size(); ++i) {
       Value& value = graph_.value(graph_.inputs[i]);
       store(given[i], value);
-      if (const Status counted = count_input(value); !counted.ok()) return counted.with_context(what);
+      if (const Status counted = count_input(value); !counted.ok()) return counted.with_context(where);
       is_made_of_constants_[static_cast<std::size_t>(graph_.inputs[i])] = follow_data[i];
     }
     const Status visited = visit_all();
     insert_casts();
-    if (!visited.ok()) return visited.with_context(what);
+    if (!visited.ok()) return visited.with_context(where);
     for (const GraphOutput& output : graph_.outputs) {
       const Value& value = graph_.value(output.value);
-      if (value.dtype == DType::kInvalid) return invalid_argument("{}: '{}' does not follow", what, value.name);
-      if (const auto fits = extent(value); !fits.ok()) return fits.status().with_context(what);
-      SHOAL_RETURN_IF_ERROR(check_known(what, value.name, value.sizes()));
+      if (value.dtype == DType::kInvalid) return invalid_argument("{}: '{}' does not follow", where, value.name);
+      if (const auto fits = extent(value); !fits.ok()) return fits.status().with_context(where);
+      SHOAL_RETURN_IF_ERROR(check_known(where, value.name, value.sizes()));
     }
     return {};
   }

@@ -45,8 +45,8 @@ std::int64_t panel_columns_for(std::int64_t columns) {
 Loop rows_product_loop(const RowsProduct& product) {
   return [product](std::span<std::byte* const> operands) {
     const std::int64_t panels = (product.columns + product.panel_columns - 1) / product.panel_columns;
-    const bool in_parts = product.panel_columns == kNarrowPanel && !has_avx512() && product.depth >= kDeep &&
-                          product.rows >= kFewRows && panels >= kPanelsPerThread * ::omp_get_max_threads();
+    const bool in_parts = !has_avx512() && product.depth >= kDeep && product.rows >= kFewRows &&
+                          panels >= kPanelsPerThread * ::omp_get_max_threads();
     const std::int64_t at_once = in_parts ? kPartRows : kRowsAtOnce, blocks = (product.rows + at_once - 1) / at_once,
                        work = product.rows * product.depth * product.columns / 8;
     const auto run = [&](std::int64_t panel, std::int64_t block, std::int64_t k, std::int64_t depth) {
