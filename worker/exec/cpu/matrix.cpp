@@ -67,9 +67,8 @@ Compiler::Taken Compiler::rows_product(const Node& node, const ConstantChain& we
     bias_buffer = form.buffer;
   }
   const Form dst = new_form(plain_desc(value(result).shape));
-  const auto flops = 2.0 * static_cast<double>(product.rows * product.depth) * static_cast<double>(product.columns);
   plan_.steps.push_back(make_loop_step(describe(node), "kernel", {src.buffer, packed.buffer, bias_buffer, dst.buffer},
-                                       rows_product_loop(product), flops));
+                                       rows_product_loop(product), flops_of(product)));
   add_form(result, dst);
   return true;
 }

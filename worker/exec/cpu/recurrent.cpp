@@ -5,13 +5,15 @@
 
 #include "shm/base/errors.hpp"
 #include "worker/exec/cpu/compiler.hpp"
+#include "worker/exec/cpu/kernels/panel_product.hpp"
+#include "worker/exec/cpu/kernels/rows_product.hpp"
 #include "worker/exec/cpu/recurrent_step.hpp"
 #include "worker/exec/oracle_step.hpp"
 
 namespace shoal::worker::cpu {
 namespace {
 
-// Each takes some primitives of oneDNN. A file may have millions of tiny layers; the oracle kernel runs them.
+// Each takes some steps. A file may have millions of tiny layers; the oracle kernel runs them.
 constexpr std::int64_t kMostPasses = 64;
 
 std::size_t bytes_of(std::int64_t floats) { return static_cast<std::size_t>(floats) * sizeof(float); }
@@ -22,6 +24,16 @@ Result<std::unique_ptr<Step>> Compiler::product_step(const std::string& name, st
                                                      const ConstantChain& weights, const std::optional<ConstantChain>& bias,
                                                      BufferId dst) {
   const Shape& shape = weights.source->constant.shape;
+  if (has_panel_products()) {  // no code for each length of a sequence
+    const RowsProduct product{rows, shape[1], shape[0], panel_columns_for(shape[0]), {}};
+    SHOAL_ASSIGN_OR_RETURN(const Form packed, weights_form(weights, panels_desc({shape[0], shape[1]}, product.panel_columns)));
+    BufferId added = kNoBuffer;
+    if (bias) {
+      SHOAL_ASSIGN_OR_RETURN(const Form form, weights_form(*bias, plain_desc({shape[0]})));
+      added = form.buffer;
+    }
+    return make_loop_step(name, "kernel", {src, packed.buffer, added, dst}, rows_product_loop(product), flops_of(product));
+  }
   const Desc src_desc = plain_desc({rows, shape[1]}), dst_desc = plain_desc({rows, shape[0]});
   const Desc bias_desc = bias ? plain_desc({shape[0]}) : Desc();
   SHOAL_ASSIGN_OR_RETURN(std::vector<Desc> layouts, packed_descs(weights.key(), plain_desc(shape), Type::f32));

@@ -138,6 +138,7 @@ class RecurrenceStep final : public Step {
         projection_(std::move(projection)) {}
   std::string implementation() const override { return "recurrence, " + state_product_->implementation(); }
   double flops() const override { return work_.flops; }
+  bool has_code() const override { return state_product_->has_code() || (projection_ && projection_->has_code()); }
   std::unique_ptr<BoundStep> bind() const override {
     return std::make_unique<BoundRecurrence>(name().c_str(), work_, *state_product_, projection_.get());
   }

@@ -185,9 +185,9 @@ TEST(RowsProduct, IsExactForAnyNumberOfRowsAndColumns) {
   }
 }
 
-// Deep products with many columns are computed a part of the depth at a time, on processors without AVX-512.
+// Deep products with many columns are computed a part of the depth at a time: from 1024 on with AVX2, from 4096 on with AVX-512.
 TEST(RowsProduct, IsExactWhereItIsComputedInParts) {
-  for (const auto& [rows, depth, units] : {std::array<std::int64_t, 3>{50, 1030, 200}, {193, 2047, 129}}) {
+  for (const auto& [rows, depth, units] : {std::array<std::int64_t, 3>{50, 1030, 200}, {193, 2047, 129}, {197, 4353, 270}}) {
     const std::vector<Tensor> inputs = {testing::noise({rows, depth})};
     const auto got = answer(layer(depth, units, "relu"), inputs, "cpu");
     ASSERT_TRUE(testing::alike(got, answer(layer(depth, units, "relu"), inputs, "cpu-reference"), kBehindSoftmax));
@@ -209,8 +209,8 @@ TEST(RowsProduct, AppliesTheFunctionsBehindIt) {
 // So requests that are joined, and requests of other lengths, get the bits that they would get alone.
 TEST(RowsProduct, OfARowDoesNotDependOnOtherRowsOrThreads) {
   if (!cpu::has_panel_products()) GTEST_SKIP() << "oneDNN's sums depend on the number of rows";
-  for (const std::int64_t depth : {300, 1030}) {
-    const std::int64_t units = 200, rows = 131;
+  for (const std::int64_t depth : {300, 1030, 4353}) {
+    const std::int64_t units = 270, rows = 131;
     const Graph graph = layer(depth, units, "gelu");
     const Tensor data = testing::noise({rows, depth});
     const auto together = answer(graph, {data}, "cpu");

@@ -10,6 +10,7 @@
 #include "tests/support/vectors.hpp"
 #include "tests/unit/worker/exec/graph_builder.hpp"
 #include "tests/unit/worker/exec/typed_answers.hpp"
+#include "worker/exec/cpu/kernels/panel_product.hpp"
 #include "worker/exec/planned_program.hpp"
 #include "worker/graph/convert.hpp"
 #include "worker/ops/recurrent.hpp"
@@ -159,6 +160,20 @@ TEST(RnnOnCpu, RunsByTheOracleKernelWhereOneDnnCannot) {
   const TypedAnswer given = run_twice(*load(b.graph(), inputs), inputs);
   EXPECT_TRUE(runs_oracle_kernel(given));
   expect_outputs_alike(given, run_twice(*load(b.graph(), inputs, "cpu-reference"), inputs), 1e-6);
+}
+
+TEST(RnnOnCpu, NeedsNeitherCodeNorOtherWeightsForOtherLengths) {
+  if (!cpu::has_panel_products()) GTEST_SKIP() << "oneDNN runs the products, and generates code";
+  const RnnAttributes lstm{.hidden = 24, .layers = 2, .bidirectional = true, .projection = 16};
+  const RecurrentNetwork first = recurrent_network(lstm);
+  const auto model = load(first.graph, first.inputs);
+  for (std::int64_t steps = 1; steps <= 64; ++steps) {
+    const auto program = model->program(recurrent_network(lstm, {.steps = steps, .sequences = 1 + steps % 3}).inputs).value();
+    const Plan& plan = static_cast<const PlannedProgram&>(*program).plan();
+    EXPECT_TRUE(plan.privates.empty()) << "weights were packed again for " << steps << " steps";
+    for (const auto& step : plan.steps) EXPECT_FALSE(step->has_code()) << step->name() << " by " << step->implementation();
+  }
+  EXPECT_EQ(model->program_counters().compiled, 0U);
 }
 
 TEST(RnnOnCpu, WithoutStepsGivesItsStatesBack) {

@@ -10,8 +10,10 @@
 namespace shoal::worker::cpu {
 namespace {
 
-constexpr std::int64_t kTileRows = 6;          // with 4 vectors of AVX-512 in a row, 24 of the 32 registers hold sums
-constexpr std::int64_t kDepthAtOnce = 128;     // of a panel: at most 32 KB, which stay in the nearest cache while all rows pass
+constexpr std::int64_t kTileRows = 6;  // with 4 vectors of AVX-512 in a row, 24 of the 32 registers hold sums
+// Of a panel, while all rows pass. 16 KB of a narrow one stay in the nearest cache; 64 KB of a wide one come from the second, in
+// time.
+constexpr std::int64_t kNarrowDepthAtOnce = 128, kWideDepthAtOnce = 256;
 constexpr std::int64_t kRowsAhead = 16;        // of a panel, asked for early: few rows of `a` leave too little time for it
 constexpr std::int64_t kNarrowRowsAhead = 64;  // of the narrower panels of AVX2
 
@@ -74,7 +76,7 @@ template <int kRows, int kVectors, bool kFetches = false>
         for (int i = 0; i < kRows; ++i) sums[i][j] = _mm256_fmadd_ps(left[i], right, sums[i][j]);
       }
     } else {
-      if constexpr (kFetches) _mm_prefetch(row + kDepthAtOnce * b.stride, _MM_HINT_T1);
+      if constexpr (kFetches) _mm_prefetch(row + kNarrowDepthAtOnce * b.stride, _MM_HINT_T1);
       const __m256 right[2] = {_mm256_loadu_ps(row), _mm256_loadu_ps(row + 8)};
 #pragma GCC unroll 6
       for (int i = 0; i < kRows; ++i) {
@@ -115,9 +117,10 @@ Rows from(Rows rows, std::int64_t row, std::int64_t column) { return {rows.data 
 void multiply_whole(std::int64_t rows, std::int64_t depth, std::int64_t width, ConstRows a, ConstRows b, ConstRows start,
                     Rows c) {
   static const bool is_wide = has_avx512();
+  static const std::int64_t at_once = is_wide ? kWideDepthAtOnce : kNarrowDepthAtOnce;
   const std::int64_t tiles = (rows + kTileRows - 1) / kTileRows;
-  for (std::int64_t k = 0; k < depth || k == 0; k += kDepthAtOnce) {
-    const std::int64_t part = std::min(kDepthAtOnce, depth - k);
+  for (std::int64_t k = 0; k < depth || k == 0; k += at_once) {
+    const std::int64_t part = std::min(at_once, depth - k);
     const ConstRows before = k == 0 ? start : ConstRows{c.data, c.stride}, panel = from(b, k, 0);
     for (std::int64_t tile = 0; tile < tiles; ++tile) {
       const std::int64_t row = rows * tile / tiles, count = rows * (tile + 1) / tiles - row;

@@ -15,6 +15,11 @@ struct RowsProduct {
   Functions functions;             ///< of each result, in order; row_function() knows them all
 };
 
+/// Of the product alone, as Step::flops().
+inline double flops_of(const RowsProduct& product) {
+  return 2.0 * static_cast<double>(product.rows * product.depth) * static_cast<double>(product.columns);
+}
+
 /// How many columns a panel of weights with that many columns has: at most kPanelColumns, and a multiple of kPanelGrain.
 std::int64_t panel_columns_for(std::int64_t columns);
 
