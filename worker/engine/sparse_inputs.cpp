@@ -10,7 +10,7 @@
 namespace shoal::worker {
 namespace {
 
-constexpr std::int64_t kLeastPadded = 64, kMostPadded = std::int64_t{1} << 20;  // values of a csr input
+constexpr std::int64_t kLeastPadded = 64, kMostPadded = std::int64_t{1} << 40;  // values of a csr input; no tensor has more
 
 class Parts {
  public:

@@ -239,6 +239,19 @@ Status compute_rows_to_dense(const Node&, Sources src, Results dst) {
   return {};
 }
 
+/// Runs add(sums), which adds up at random places, in float32 if T is a half.
+template <typename T, typename Add>
+void sum_into(TensorView& dst, const Add& add) {
+  using C = Compute<T>;
+  if constexpr (std::is_same_v<T, C>) {
+    add(elements<T>(dst));
+  } else {
+    std::vector<C> sums(static_cast<std::size_t>(dst.element_count()));
+    add(sums.data());
+    std::ranges::transform(sums, elements<T>(dst), [](C sum) { return to_element<T>(sum); });
+  }
+}
+
 Status compute_sparse_dot(const Node& node, Sources src, Results dst) {
   const auto& product = node.attributes.get<SparseDotAttributes>();
   const StoredRows rows = stored_rows(product, src[1].shape, src.subspan(3));
@@ -246,7 +259,8 @@ Status compute_sparse_dot(const Node& node, Sources src, Results dst) {
   return dispatch<Floats>(node, src[0].dtype, [&]<typename T>() {
     const CsrMatrix<T> csr = csr_of<T>(src, 0, product.columns);
     if (product.transpose)
-      multiply_csr_transposed(csr, elements<T>(src[3]), rows, width, 0, width, elements<T>(dst[0]));
+      sum_into<T>(dst[0],
+                  [&](Compute<T>* sums) { multiply_csr_transposed(csr, elements<T>(src[3]), rows, width, 0, width, sums); });
     else
       multiply_csr_rows(csr, elements<T>(src[3]), rows, width, 0, csr.rows, elements<T>(dst[0]));
     return Status();
@@ -258,7 +272,8 @@ Status compute_dot_sparse(const Node& node, Sources src, Results dst) {
   return dispatch<Floats>(node, src[0].dtype, [&]<typename T>() {
     const CsrMatrix<T> csr = csr_of<T>(src, 1, product.columns);
     const std::int64_t width = product.transpose ? csr.rows : csr.columns;
-    multiply_by_csr(elements<T>(src[0]), csr, product.transpose, 0, dst[0].element_count() / width, elements<T>(dst[0]));
+    const std::int64_t lines = dst[0].element_count() / width;
+    sum_into<T>(dst[0], [&](Compute<T>* sums) { multiply_by_csr(elements<T>(src[0]), csr, product.transpose, 0, lines, sums); });
     return Status();
   });
 }

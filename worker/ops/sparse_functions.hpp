@@ -75,12 +75,12 @@ void multiply_csr_rows(const CsrMatrix<T>& csr, const T* b, const StoredRows& ro
   }
 }
 
-/// Columns `begin` to `end` - 1 of dst (columns, width) = csr^T * b (rows, width). Sums are in T, as in MXNet.
+/// Columns `begin` to `end` - 1 of sums (columns, width) = csr^T * b (rows, width).
 template <typename T>
 void multiply_csr_transposed(const CsrMatrix<T>& csr, const T* b, const StoredRows& rows_of_b, std::int64_t width,
-                             std::int64_t begin, std::int64_t end, T* dst) {
+                             std::int64_t begin, std::int64_t end, Compute<T>* sums) {
   using C = Compute<T>;
-  for (std::int64_t column = 0; column < csr.columns; ++column) std::fill_n(dst + column * width + begin, end - begin, T{});
+  for (std::int64_t column = 0; column < csr.columns; ++column) std::fill_n(sums + column * width + begin, end - begin, C{});
   for (std::int64_t row = 0; row < csr.rows; ++row) {
     const std::int64_t place = rows_of_b.find(row);
     if (place < 0) continue;
@@ -89,22 +89,22 @@ void multiply_csr_transposed(const CsrMatrix<T>& csr, const T* b, const StoredRo
       const std::int64_t column = load_once(csr.indices + i);
       if (column < 0 || column >= csr.columns) continue;
       const C value = static_cast<C>(csr.values[i]);
-      T* const to = dst + column * width;
-      for (std::int64_t j = begin; j < end; ++j)
-        to[j] = to_element<T>(static_cast<C>(to[j]) + value * static_cast<C>(b[place * width + j]));
+      C* const to = sums + column * width;
+      for (std::int64_t j = begin; j < end; ++j) to[j] += value * static_cast<C>(b[place * width + j]);
     }
   }
 }
 
-/// Rows `first` to `last` - 1 of dst = a (.., rows) * csr, or a (.., columns) * csr^T.
+/// Rows `first` to `last` - 1 of sums = a (.., rows) * csr, or a (.., columns) * csr^T.
 template <typename T>
-void multiply_by_csr(const T* a, const CsrMatrix<T>& csr, bool transpose, std::int64_t first, std::int64_t last, T* dst) {
+void multiply_by_csr(const T* a, const CsrMatrix<T>& csr, bool transpose, std::int64_t first, std::int64_t last,
+                     Compute<T>* sums) {
   using C = Compute<T>;
   const std::int64_t depth = transpose ? csr.columns : csr.rows, width = transpose ? csr.rows : csr.columns;
   for (std::int64_t line = first; line < last; ++line) {
     const T* const from = a + line * depth;
-    T* const to = dst + line * width;
-    if (!transpose) std::fill_n(to, width, T{});
+    C* const to = sums + line * width;
+    if (!transpose) std::fill_n(to, width, C{});
     for (std::int64_t row = 0; row < csr.rows; ++row) {
       const RowRange range = row_range(csr.indptr, row, csr.stored);
       C sum{};
@@ -115,9 +115,9 @@ void multiply_by_csr(const T* a, const CsrMatrix<T>& csr, bool transpose, std::i
         if (transpose)
           sum += static_cast<C>(from[column]) * value;
         else
-          to[column] = to_element<T>(static_cast<C>(to[column]) + static_cast<C>(from[row]) * value);
+          to[column] += static_cast<C>(from[row]) * value;
       }
-      if (transpose) to[row] = to_element<T>(sum);
+      if (transpose) to[row] = sum;
     }
   }
 }

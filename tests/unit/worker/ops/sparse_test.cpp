@@ -2,8 +2,10 @@
 #include "worker/ops/sparse.hpp"
 
 #include <limits>
+#include <numeric>
 
 #include "tests/unit/worker/ops/by_hand.hpp"
+#include "worker/ops/elements.hpp"
 
 namespace shoal::worker::by_hand {
 namespace {
@@ -35,6 +37,31 @@ TEST(Csr, IsMultiplied) {
                 {6, 0, 0, 0, 15, 3, 0, 6});
   expect_result(run_node(ops::kDotSparse, SparseDotAttributes{4, true}, {counted({1, 4}), kValues, kIndptr, kColumns}), {1, 3},
                 {7, 0, 0});
+}
+
+/// 4096 ones in one column, times ones: 2048 + 1 is 2048 in float16, and 256 + 1 is 256 in bfloat16.
+template <typename T>
+void expect_sums_in_float32() {
+  constexpr std::int64_t kOnes = 4096;
+  const auto ones = [](const Shape& shape) {
+    return tensor_of<T>(shape, std::vector<T>(static_cast<std::size_t>(shape.element_count()), to_element<T>(1.0F)));
+  };
+  const auto expect_all = [](const Result<std::vector<Tensor>>& results) {
+    ASSERT_TRUE(results.ok()) << results.status().to_string();
+    EXPECT_EQ(static_cast<float>(reinterpret_cast<const T*>(results->front().view().data)[0]), 4096.0F);
+  };
+  Indices one_each(kOnes + 1);
+  std::iota(one_each.begin(), one_each.end(), 0);
+  const Tensor values = ones({kOnes}), column = indices(Indices(kOnes)), in_one_row = indices({0, kOnes}),
+               in_rows = indices(one_each);
+  expect_all(run_node(ops::kSparseDot, SparseDotAttributes{1}, {values, in_one_row, column, ones({1, 1})}));
+  expect_all(run_node(ops::kSparseDot, SparseDotAttributes{1, true}, {values, in_rows, column, ones({kOnes, 1})}));
+  expect_all(run_node(ops::kDotSparse, SparseDotAttributes{1}, {ones({1, kOnes}), values, in_rows, column}));
+}
+
+TEST(Csr, SumsHalvesInFloat32) {
+  expect_sums_in_float32<Half>();
+  expect_sums_in_float32<BFloat16>();
 }
 
 TEST(Csr, AddsNothingForWhatIsNotStored) {

@@ -41,6 +41,7 @@
 namespace shoal::worker::cpu {
 
 using SparseTypes = Joined<Floats, Types<std::int64_t>>::Type;  // numbers and indices
+using SparseSums = Types<float, double, std::int64_t>;          // at random places: not in halves
 
 std::span<const Kernel> all_kernels() {
   static const Kernel kKernels[] = {
@@ -113,7 +114,7 @@ std::span<const Kernel> all_kernels() {
       {&ops::kCsrToDense, AnyTypes(), make_csr_to_dense},
       {&ops::kRowsToDense, AnyTypes(), make_rows_to_dense},
       {&ops::kSparseDot, SparseTypes(), make_sparse_dot},
-      {&ops::kDotSparse, SparseTypes(), make_dot_sparse},
+      {&ops::kDotSparse, SparseSums(), make_dot_sparse},
       {&ops::kTakeRows, AnyTypes(), make_take_rows},
   };
   return kKernels;

@@ -14,6 +14,11 @@ using Operands = std::span<std::byte* const>;
 
 constexpr std::int64_t kLineElements = 16;  // of a result that is cut by columns: threads do not write the same cache line
 
+/// Whether elements are of the type that sums have. Halves are not: a sum at a random place needs memory of its own, and the
+/// oracle kernel, which takes it, runs them.
+template <typename T>
+constexpr bool kSumsInPlace = std::is_same_v<T, Compute<T>>;
+
 const std::int64_t* numbers(const std::byte* at) { return reinterpret_cast<const std::int64_t*>(at); }
 
 /// The csr matrix in the operands from number `first` on, whose values are `stored`.
@@ -73,21 +78,23 @@ Loop make_sparse_dot(const Node& node, TensorTypes src, TensorTypes dst) {
   const bool has_rows = src.size() == 5;
   Loop loop;
   dispatch(Floats(), dst[0].dtype, [&]<typename T>() {
+    if (product.transpose && !kSumsInPlace<T>) return;
     loop = [=, transpose = product.transpose](Operands operands) {
       const CsrMatrix<T> csr = csr_at<T>(operands, 0, rows, columns, stored);
       const StoredRows places{has_rows ? numbers(operands[4]) : nullptr, rows_of_b, depth};
       const T* const b = reinterpret_cast<const T*>(operands[3]);
       T* const to = reinterpret_cast<T*>(operands.back());
       const std::int64_t work = stored * width + rows;
-      if (transpose) {
-        for_ranges(width, kLineElements, work, [&](std::int64_t begin, std::int64_t end) {
-          vectorized([=] { multiply_csr_transposed(csr, b, places, width, begin, end, to); });
-        });
-      } else {
-        for_ranges(rows, 1, work, [&](std::int64_t begin, std::int64_t end) {
-          vectorized([=] { multiply_csr_rows(csr, b, places, width, begin, end, to); });
-        });
+      if constexpr (kSumsInPlace<T>) {
+        if (transpose) {
+          return for_ranges(width, kLineElements, work, [&](std::int64_t begin, std::int64_t end) {
+            vectorized([=] { multiply_csr_transposed(csr, b, places, width, begin, end, to); });
+          });
+        }
       }
+      for_ranges(rows, 1, work, [&](std::int64_t begin, std::int64_t end) {
+        vectorized([=] { multiply_csr_rows(csr, b, places, width, begin, end, to); });
+      });
     };
   });
   return loop;
@@ -98,7 +105,7 @@ Loop make_dot_sparse(const Node& node, TensorTypes src, TensorTypes dst) {
   const std::int64_t rows = src[2].shape[0] - 1, columns = product.columns, stored = src[1].shape[0];
   const std::int64_t lines = dst[0].shape.element_count() / (product.transpose ? rows : columns);
   Loop loop;
-  dispatch(Floats(), dst[0].dtype, [&]<typename T>() {
+  dispatch(Types<float, double>(), dst[0].dtype, [&]<typename T>() {
     loop = [=, transpose = product.transpose](Operands operands) {
       const CsrMatrix<T> csr = csr_at<T>(operands, 1, rows, columns, stored);
       const T* const a = reinterpret_cast<const T*>(operands[0]);
