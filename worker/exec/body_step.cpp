@@ -46,9 +46,9 @@ class BoundBodyStep final : public BoundStep, private BodyRunner {
     for (TensorView& view : dst_) view.data = *next++;
     for (std::byte*& slot : slots_) slot = *next++;
     if (*next == memory_) return;
-    memory_ = *next;
-    for (std::size_t i = 0; i < scratch_.size(); ++i) scratch_[i].data = memory_ + work_.scratch_offsets[i];
-    for (std::size_t i = 0; i < bindings_.size(); ++i) work_.bodies[i]->move_inner(*bindings_[i], memory_);
+    for (std::size_t i = 0; i < scratch_.size(); ++i) scratch_[i].data = *next + work_.scratch_offsets[i];
+    for (std::size_t i = 0; i < bindings_.size(); ++i) work_.bodies[i]->move_inner(*bindings_[i], *next);
+    memory_ = *next;  // last: if there is no memory to move the bodies, the next call moves them again
   }
 
   Status run() override {

@@ -78,7 +78,8 @@ void mark_bounds(Plan& plan, const Node& node, const std::vector<PlacedTensor>& 
 
 void mark_bounds(Plan& plan, const Node& node, std::span<const BufferId> inputs) {
   const int input = node.op->facts.index_input;
-  if (input >= 0 && std::cmp_less(input, inputs.size())) plan.buffer(inputs[static_cast<std::size_t>(input)]).holds_bounds = true;
+  const BufferId id = input >= 0 && std::cmp_less(input, inputs.size()) ? inputs[static_cast<std::size_t>(input)] : kNoBuffer;
+  if (id != kNoBuffer) plan.buffer(id).holds_bounds = true;
 }
 
 void add_oracle_step(Plan& plan, const Node& node, const std::vector<PlacedTensor>& src, const std::vector<PlacedTensor>& dst,

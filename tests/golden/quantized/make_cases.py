@@ -71,7 +71,7 @@ def make(kind, mode, dtype, quantize_mode):
     arrays.update({"aux:" + key: value for key, value in aux.items()})
     mx.nd.save(prefix + "-0000.params", arrays)
     mx.nd.save(prefix + "-io.params", {"in:data": first, "out:0": answer})
-    return {"name": name, "tolerance": 0.03}  # MXNet's numbers are rounded to a 127th of their range after each operator
+    return {"name": name, "tolerance": 0.015}  # MXNet's numbers are rounded to a 127th of their range after each operator
 
 
 if __name__ == "__main__":

@@ -31,7 +31,10 @@ std::vector<std::uint8_t> bytes_of(std::uint64_t seed) {
   for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(numbers());
   bytes[0] &= static_cast<std::uint8_t>(~LoadFlags::kIsText);
   if (seed % 4 != 0) bytes[0] &= static_cast<std::uint8_t>(~LoadFlags::kOtherType);  // most graphs compute in float32
-  if (seed % 8 != 0) bytes[1] &= static_cast<std::uint8_t>(~LoadFlags::kSteps);
+  if (seed % 8 == 1)
+    bytes[1] |= LoadFlags::kSteps | LoadFlags::kHostile;
+  else if (seed % 8 != 0)
+    bytes[1] &= static_cast<std::uint8_t>(~LoadFlags::kSteps);
   return bytes;
 }
 
