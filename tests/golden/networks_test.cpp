@@ -15,6 +15,7 @@
 #include "tests/golden/network_case.hpp"
 #include "tests/support/fake_backend.hpp"
 #include "tests/support/vectors.hpp"
+#include "worker/exec/cpu/kernels/panel_product.hpp"
 
 namespace shoal::testing {
 namespace {
@@ -123,6 +124,35 @@ TEST_P(Networks, GiveMxnetsOutputs) {
   const double tolerance = precision == "bf16" ? kBf16Tolerance : network.at("tolerance").get<double>();
   expect_network_outputs(network, batch, *outputs, tolerance);
   if (device == "fake") expect_half_on_device(**(*model)->program(specs_of(inputs)));
+}
+
+/// The network that was loaded for the length of its case: programs for other lengths have no code of their own.
+void expect_no_code(const std::string& name, std::int64_t length_of_case) {
+  SCOPED_TRACE(name);
+  const auto network = find_network(name);
+  if (network.is_null()) GTEST_SKIP() << "needs the networks of the test data";
+  const std::vector<TensorSpec> inputs = specs_of(network_inputs(network, 1));
+  const NetworkCheckpoint& checkpoint = checkpoint_of(network);
+  ASSERT_TRUE(checkpoint.status().ok()) << checkpoint.status().to_string();
+  const auto model = load_checkpoint(checkpoint.prefix(), 0, "cpu", inputs, {});
+  ASSERT_TRUE(model.ok()) << model.status().to_string();
+  for (const std::int64_t length : {1, 2, 7, 32, 100, 128, 511, 512}) {
+    std::vector<TensorSpec> others = inputs;
+    for (TensorSpec& input : others) {
+      for (int axis = 0; axis < input.shape.rank(); ++axis) {
+        if (input.shape[axis] == length_of_case) input.shape[axis] = length;
+      }
+    }
+    const auto program = (*model)->program(others);
+    ASSERT_TRUE(program.ok()) << program.status().to_string();
+    EXPECT_FALSE((*program)->has_code()) << "length " << length;
+  }
+}
+
+TEST(NetworksOfAnyLength, CompileNothingForOne) {
+  if (!worker::cpu::has_panel_products()) GTEST_SKIP() << "oneDNN runs the products, and generates code";
+  expect_no_code("bert-base", 64);
+  for (const char* const name : {"ptb-lstm-fused", "ptb-lstm-gluon"}) expect_no_code(name, 35);
 }
 
 INSTANTIATE_TEST_SUITE_P(, Networks, ::testing::ValuesIn(network_runs()), [](const auto& info) {
