@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 # Room of a file -> rooms it may include besides itself. The longest matching room counts.
-SHM = ["shm/include", "shm/base", "shm/log", "shm/tensor", "shm/segment", "shm/model", "shm/wire"]
+SHM = ["shm/include", "shm/base", "shm/log", "shm/tensor", "shm/completion", "shm/segment", "shm/model", "shm/wire"]
 SUPERVISOR = ["supervisor/process", "supervisor/route", "supervisor/repository", "supervisor/catalog"]
 WORKER = ["worker/graph", "worker/ops", "worker/passes", "worker/partition", "worker/import", "worker/exec"]
 BACKEND = ["worker/graph", "worker/ops", "worker/passes", "worker/partition", "worker/exec"]  # nobody includes a backend
@@ -18,6 +18,7 @@ MAY_INCLUDE = {
     "shm/base": ["shm/include"],
     "shm/log": ["shm/include", "shm/base"],
     "shm/tensor": ["shm/include", "shm/base"],
+    "shm/completion": ["shm/include", "shm/base", "shm/tensor"],
     "shm/segment": ["shm/include", "shm/base"],
     "shm/model": ["shm/include", "shm/base", "shm/tensor"],
     "shm/wire": ["shm/include", "shm/base", "shm/tensor", "shm/segment", "shm/model"],
@@ -43,7 +44,7 @@ MAY_INCLUDE = {
     "worker/serve": SHM + WORKER,
     "worker/engine": SHM + WORKER,
     "worker": SHM + WORKER + ["worker/zygote", "worker/serve", "worker/engine"],
-    "client": ["shm/include", "shm/base", "shm/tensor", "shm/segment", "shm/wire"],
+    "client": ["shm/include", "shm/base", "shm/tensor", "shm/completion", "shm/segment", "shm/wire"],
     "tools": SHM + SUPERVISOR + ["supervisor", "supervisor/plane", "worker", "client",
                     "worker/engine", "worker/zygote", "worker/serve"] + WORKER,
     "tools/make_model": SHM + ["worker", "tools"] + WORKER + ["worker/import/mxnet"],

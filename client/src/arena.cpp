@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "client/src/used_again.hpp"
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 #include "shm/base/ranges.hpp"
@@ -76,7 +77,7 @@ std::shared_ptr<Slot> Arena::allocate(std::uint64_t size_bytes, bool is_loan) {
   if (!range) range = grow_and_take(size_bytes, is_loan);
   if (!range) return nullptr;
   try {
-    return std::make_shared<Slot>(shared_from_this(), *range, is_loan);
+    return std::allocate_shared<Slot>(UsedAgain<Slot>(), shared_from_this(), *range, is_loan);
   } catch (...) {  // std::bad_alloc
     free(*range, is_loan);
     throw;

@@ -132,9 +132,9 @@ Result<std::vector<std::string>> parse_names(std::string_view text) try {
   return internal_error("the daemon's list of models cannot be read: {}", error.what());
 }
 
-Result<std::vector<std::size_t>> match_inputs(const Description& model, std::span<const TensorSpec> given) {
+Status match_inputs(const Description& model, std::span<const TensorSpec> given, std::vector<std::size_t>& order) {
   const auto& wanted = model.info.inputs;
-  std::vector<std::optional<std::size_t>> found(wanted.size());
+  order.assign(wanted.size(), given.size());  // not found yet
   for (std::size_t i = 0; i < given.size(); ++i) {
     const TensorSpec& input = given[i];
     const auto spec = std::ranges::find(wanted, input.name, &TensorSpec::name);
@@ -142,21 +142,19 @@ Result<std::vector<std::size_t>> match_inputs(const Description& model, std::spa
       SHOAL_RETURN_IF_ERROR(check_input_name(model.info.name, wanted, model.ignored_inputs, input.name));
       continue;
     }
-    auto& place = found[static_cast<std::size_t>(spec - wanted.begin())];
-    if (place) return invalid_argument("model '{}': input '{}' is given twice", model.info.name, input.name);
+    std::size_t& place = order[static_cast<std::size_t>(spec - wanted.begin())];
+    if (place != given.size()) return invalid_argument("model '{}': input '{}' is given twice", model.info.name, input.name);
     if (Status matches = check_matches(*spec, input.dtype, input.shape); !matches.ok()) {
       return matches.with_context(format("model '{}'", model.info.name));
     }
     place = i;
   }
-  std::vector<std::size_t> order;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
-    if (!found[i])
+    if (order[i] == given.size())
       return invalid_argument("model '{}': input '{}' is missing ({} given, it has: {})", model.info.name, wanted[i].name,
                               given.size(), names_of(wanted));
-    order.push_back(*found[i]);
   }
-  return order;
+  return {};
 }
 
 }  // namespace shoal::client

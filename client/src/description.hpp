@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "shoal/client.hpp"
 #include "shoal/pool.hpp"
 #include "shoal/result.hpp"
-#include "shoal/runner.hpp"
 #include "shoal/tensor.hpp"
 
 namespace shoal::client {
@@ -47,8 +47,8 @@ std::string parse_message(std::string_view json);
 /// The names in {"models": [...]}, whose elements are names or objects with "name".
 Result<std::vector<std::string>> parse_names(std::string_view json);
 
-/// The index, in `given`, of the model's first, second, ... input.
+/// Sets `order` to the index, in `given`, of the model's first, second, ... input.
 ///   Errors  kInvalidArgument (unknown, missing or repeated name; dtype; shape). They name the model and the input
-Result<std::vector<std::size_t>> match_inputs(const Description& model, std::span<const TensorSpec> given);
+Status match_inputs(const Description& model, std::span<const TensorSpec> given, std::vector<std::size_t>& order);
 
 }  // namespace shoal::client

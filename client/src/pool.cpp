@@ -3,8 +3,8 @@
 #include "client/src/description.hpp"
 #include "client/src/pool_core.hpp"
 #include "client/src/session_state.hpp"
-#include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/completion/request_state.hpp"
 
 namespace shoal {
 namespace {
@@ -12,60 +12,6 @@ namespace {
 Status moved_from() { return failed_precondition("this Pool was moved from: use the Pool that it was moved to"); }
 
 Status session_moved_from() { return failed_precondition("this Session was moved from: use the Session that it was moved to"); }
-
-/// The user's handle of a request. Destroying it cancels the request. In a forked child it is ready, with an error.
-///   core  may be null if the request is done
-class PoolPrediction final : public PendingOutcome {
- public:
-  PoolPrediction(std::shared_ptr<client::PoolCore> core, std::shared_ptr<client::PendingRequest> request)
-      : core_(std::move(core)), request_(std::move(request)) {}
-  ~PoolPrediction() override {
-    if (!request_->is_done()) core_->give_up(*request_);
-  }
-
-  bool ready() override {
-    if (is_over()) return true;
-    core_->poll();
-    core_->expire(*request_);
-    return request_->is_done();
-  }
-  bool wait_for(std::chrono::nanoseconds limit) override {
-    if (is_over() || limit.count() <= 0) return ready();
-    return core_->wait_for_outcome(*request_, monotonic_now_ns() + static_cast<std::uint64_t>(limit.count()));
-  }
-  const Outcome& outcome() override {
-    if (request_->is_done()) return request_->outcome;
-    static const Outcome in_forked_child{
-        .outputs =
-            Status(failed_precondition("this process was forked after the request was submitted: create the pool after fork"))};
-    return core_->wait_for_outcome(*request_) ? request_->outcome : in_forked_child;
-  }
-  void cancel() override {
-    if (!request_->is_done()) core_->cancel(*request_);
-  }
-
- private:
-  bool is_over() const { return request_->is_done() || core_->in_forked_child(); }
-
-  std::shared_ptr<client::PoolCore> core_;
-  std::shared_ptr<client::PendingRequest> request_;
-};
-
-// The handle is made first. If submit() throws, the handle gives the request up.
-Prediction submit_to(const std::shared_ptr<client::PoolCore>& core, std::shared_ptr<client::SessionState> session,
-                     std::string_view model, Tensors inputs, SubmitOptions options) {
-  const auto request = std::make_shared<client::PendingRequest>();
-  request->session = std::move(session);
-  Prediction handle(std::make_shared<PoolPrediction>(core, request));
-  core->submit(request, model, std::move(inputs), options);
-  return handle;
-}
-
-Prediction failed(Status why) {
-  const auto request = std::make_shared<client::PendingRequest>();
-  request->complete({.outputs = std::move(why)});
-  return Prediction(std::make_shared<PoolPrediction>(nullptr, request));
-}
 
 }  // namespace
 
@@ -88,8 +34,10 @@ Pool::~Pool() {
   if (core_) core_->close();
 }
 
+Client Pool::client() const { return Client(core_); }
+
 Prediction Pool::submit(std::string_view model, Tensors inputs, SubmitOptions options) {
-  return core_ ? submit_to(core_, nullptr, model, std::move(inputs), options) : failed(moved_from());
+  return core_ ? client().submit(model, std::move(inputs), options) : completion::failed(moved_from());
 }
 
 Result<Session> Pool::open_session(std::string_view model) {
@@ -117,7 +65,10 @@ void Session::close() {
 }
 
 Prediction Session::submit(Tensors inputs, SubmitOptions options) {
-  return core_ ? submit_to(core_, state_, state_->model, std::move(inputs), options) : failed(session_moved_from());
+  if (!core_) return completion::failed(session_moved_from());
+  std::shared_ptr<completion::PendingOutcome> handle;
+  core_->submit({.model = state_->model, .inputs = inputs, .outputs = {}, .options = options, .notice = nullptr}, state_, handle);
+  return Prediction(std::move(handle));
 }
 
 Status Session::reset() { return core_ ? core_->reset_session(*state_) : session_moved_from(); }
@@ -163,8 +114,6 @@ Result<ModelChange> Pool::scale(std::string_view name, int workers) {
 }
 Result<ModelChange> Pool::drain(std::string_view name) { return change({.what = "drain", .model = name}); }
 PoolUsage Pool::usage() const { return core_ ? core_->usage() : PoolUsage(); }
-void Pool::poll() {
-  if (core_) core_->poll();
-}
+void Pool::poll_once() { client().poll_once(); }
 
 }  // namespace shoal

@@ -13,6 +13,7 @@
 namespace shoal::client {
 namespace {
 
+constexpr std::size_t kUsualStates = 4;                 // of a model with sessions
 constexpr std::uint64_t kMostMovedBytes = 64 << 20;     // of sessions
 constexpr std::uint64_t kPartIntervalNs = 10'000'000;   // while the output arena shrinks
 constexpr std::uint64_t kAttachAnewNs = 2'000'000'000;  // for the handshake of next_, and for a moment at which it can take over
@@ -62,12 +63,17 @@ void PoolCore::use_input(std::shared_ptr<Arena> arena) {
   for_inputs_ = input_;
 }
 
-Status PoolCore::place_inputs(Tensors inputs, PendingRequest& request) {
+Status PoolCore::place_inputs(std::span<const NamedTensor> inputs, PendingRequest& request) {
   if (!has_arenas()) return failed_precondition("this pool was made without arenas: it cannot submit requests");
   const std::shared_ptr<Arena> arena = arena_for_inputs();
   if (inputs.size() > wire::kMaxTensors)
     return invalid_argument("{} inputs in one request (at most {})", inputs.size(), wire::kMaxTensors);
-  for (NamedTensor& named : inputs) {
+  const std::size_t states = request.session ? kUsualStates : 0;  // which it leaves out
+  request.specs.reserve(inputs.size() + states);
+  request.inputs.reserve(inputs.size() + states);
+  request.specs.resize(inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const NamedTensor& named = inputs[i];
     RequestInput input;
     input.view = named.tensor.view();
     const std::int64_t count = input.view.element_count();
@@ -75,9 +81,11 @@ Status PoolCore::place_inputs(Tensors inputs, PendingRequest& request) {
       return invalid_argument("input '{}': {} of shape {} is not a valid tensor", named.name, dtype_name(input.view.dtype),
                               input.view.shape.to_string());
     }
-    request.specs.push_back({std::move(named.name), input.view.dtype, input.view.shape});
+    request.specs[i].name = named.name;
+    request.specs[i].dtype = input.view.dtype;
+    request.specs[i].shape = input.view.shape;
     if (input.view.size_bytes() > 0 && !input.view.data)
-      return invalid_argument("input '{}': its tensor has no bytes", request.specs.back().name);
+      return invalid_argument("input '{}': its tensor has no bytes", named.name);
     input.owner = named.tensor.owner();
     input.is_callers = true;
     SHOAL_RETURN_IF_ERROR(place_input(input, *arena, request.model.name, request.frame_bytes));
@@ -148,18 +156,32 @@ Status PoolCore::no_room_for(const RequestInput& input, std::string_view name, c
 Result<Tensor> PoolCore::loan(DType dtype, const Shape& shape) {
   SHOAL_RETURN_IF_ERROR(usable());
   if (!has_arenas()) return failed_precondition("this pool was made without arenas: it has no loans");
+  return loan_in(*arena_for_inputs(), dtype, shape);
+}
+
+Result<Tensor> PoolCore::loan_output(DType dtype, const Shape& shape) {
+  SHOAL_RETURN_IF_ERROR(usable());
+  std::shared_ptr<Arena> arena;
+  {
+    const Lock lock(*this);
+    arena = output_;
+  }
+  if (!arena) return failed_precondition("this pool has no arena for outputs: it was made without, or there is no daemon now");
+  return loan_in(*arena, dtype, shape);
+}
+
+Result<Tensor> PoolCore::loan_in(Arena& arena, DType dtype, const Shape& shape) {
   const std::int64_t count = shape.element_count();
   const std::uint64_t element_bytes = dtype_size_bytes(dtype);
   if (count < 0 || element_bytes == 0)
     return invalid_argument("a loan of {} and shape {}: every dimension must be at least 0, and the dtype valid",
                             dtype_name(dtype), shape.to_string());
-  const std::shared_ptr<Arena> arena = arena_for_inputs();
-  if (static_cast<std::uint64_t>(count) <= arena->reserved_bytes() / element_bytes) {
+  if (static_cast<std::uint64_t>(count) <= arena.reserved_bytes() / element_bytes) {
     const TensorView view{dtype, shape, nullptr};
-    if (auto slot = arena->allocate(view.size_bytes(), /*is_loan=*/true)) return Tensor({dtype, shape, slot->data()}, slot);
+    if (auto slot = arena.allocate(view.size_bytes(), /*is_loan=*/true)) return Tensor({dtype, shape, slot->data()}, slot);
   }
   return overloaded("shared memory has no room for a loan of {} and shape {} ({}): release loans", dtype_name(dtype),
-                    shape.to_string(), describe_room(*arena));
+                    shape.to_string(), describe_room(arena));
 }
 
 std::uint64_t PoolCore::output_bytes(const PendingRequest& request, const ModelEntry& entry, std::size_t i) {
@@ -169,11 +191,25 @@ std::uint64_t PoolCore::output_bytes(const PendingRequest& request, const ModelE
 }
 
 void PoolCore::offer_outputs(PendingRequest& request, const ModelEntry& entry) {
-  request.output_slots.clear();
-  for (std::size_t i = 0; i < entry.description->info.outputs.size(); ++i) {
-    const std::uint64_t bytes = output_bytes(request, entry, i);
-    request.output_slots.push_back(bytes > 0 ? output_->allocate(bytes) : nullptr);
+  const std::vector<TensorSpec>& outputs = entry.description->info.outputs;
+  request.output_slots.assign(outputs.size(), {});
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    OutputSlot& offered = request.output_slots[i];
+    if (!request.own_outputs.empty()) offered = offer_own(request, outputs[i].name);
+    const std::uint64_t bytes = offered.owner ? 0 : output_bytes(request, entry, i);
+    if (auto slot = bytes > 0 ? output_->allocate(bytes) : nullptr)
+      offered = {slot, slot->data(), slot->offset(), slot->capacity_bytes()};
   }
+}
+
+// Memory of the caller's that lies in the output arena. Into other memory the output is copied when it has come.
+OutputSlot PoolCore::offer_own(const PendingRequest& request, std::string_view name) {
+  const auto own = std::ranges::find(request.own_outputs, name, &NamedTensor::name);
+  if (own == request.own_outputs.end()) return {};
+  const TensorView& view = own->tensor.view();
+  const auto offset = output_->offset_of(view);
+  if (!offset) return {};
+  return {own->tensor.owner(), view.data, *offset, view.size_bytes()};
 }
 
 // To grow an arena takes long. So prepare() does it without the mutex, and offer_outputs() finds the room then. It grows the
@@ -282,10 +318,26 @@ void PoolCore::leave_old_connection() {
   if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);
 }
 
+// What a thread has destroyed leaves its room for the next time.
+Owners& room_for_owners() {
+  thread_local Owners room;
+  return room;
+}
+
+PoolCore::Left::~Left() {
+  if (owners.empty()) return;
+  owners.clear();
+  if (room_for_owners().capacity() == 0) room_for_owners().swap(owners);
+}
+
 // Requests of old_ have slots in left_input_.
 PoolCore::Left PoolCore::take_left() {
-  return {.arenas = {old_ ? nullptr : std::exchange(left_input_, nullptr), std::exchange(left_output_, nullptr)},
-          .owners = std::exchange(left_owners_, {})};
+  Left left;
+  left.arenas = {old_ ? nullptr : std::exchange(left_input_, nullptr), std::exchange(left_output_, nullptr)};
+  if (left_owners_.empty()) return left;
+  left.owners.swap(room_for_owners());
+  left.owners.swap(left_owners_);
+  return left;
 }
 
 void PoolCore::drop_other_connections() {

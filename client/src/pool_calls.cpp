@@ -142,6 +142,14 @@ Result<ModelInfo> PoolCore::describe(std::string_view model, std::uint64_t versi
   return std::move(description.info);
 }
 
+std::shared_ptr<const ModelInfo> PoolCore::known_info(std::string_view model, std::uint64_t version) {
+  if (fork_guard_.in_child()) return nullptr;
+  const Lock lock(*this);
+  const auto known = models_.find(ModelKey{std::string(model), version});
+  const auto description = known == models_.end() ? nullptr : known->second.description;
+  return description ? std::shared_ptr<const ModelInfo>(description, &description->info) : nullptr;
+}
+
 Result<ModelChange> PoolCore::change(const ChangeRequest& change) {
   SHOAL_RETURN_IF_ERROR(check_model_name(change.model));
   SHOAL_ASSIGN_OR_RETURN(const std::string question, change_json(change));

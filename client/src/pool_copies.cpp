@@ -8,6 +8,7 @@
 #include "client/src/pool_core.hpp"
 #include "client/src/session_state.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/tensor/spec.hpp"
 
 namespace shoal::client {
 namespace {
@@ -77,9 +78,19 @@ Status PoolCore::copy_answer(Answer& answer, Arena* arena, std::vector<Tensor>& 
   const Tensors& outputs = *answer.outcome.outputs;
   std::size_t next_frame = 1;  // after the text
   for (NamedTensor& output : *answer.outcome.outputs) {
-    if (output.tensor.owner()) continue;
-    const auto bytes = answer.payload[next_frame++];
-    SHOAL_ASSIGN_OR_RETURN(output.tensor, Tensor::create(output.tensor.dtype(), output.tensor.shape()));
+    const Tensor came = output.tensor;
+    const auto bytes = came.owner() ? came.view().bytes() : answer.payload[next_frame++];
+    const auto own = std::ranges::find(request.own_outputs, output.name, &NamedTensor::name);
+    if (own != request.own_outputs.end()) {
+      const Tensor& memory = own->tensor;
+      SHOAL_RETURN_IF_ERROR(
+          check_matches({output.name, came.dtype(), came.shape()}, memory.dtype(), memory.shape(), "the memory for output")
+              .with_context(format("model '{}'", request.model.name)));
+      output.tensor = memory;
+    } else if (!came.owner()) {
+      SHOAL_ASSIGN_OR_RETURN(output.tensor, Tensor::create(came.dtype(), came.shape()));
+    }
+    if (output.tensor.view().data == bytes.data()) continue;
     std::ranges::copy(bytes, output.tensor.view().data);
     if (!bytes.empty()) output_copies_.add(bytes.size());
   }
@@ -120,10 +131,10 @@ Status PoolCore::keep_states(const PendingRequest& request, std::vector<Tensor> 
 // ---- requests ----
 
 // The order of the inputs, with the states that the caller has left out.
-Result<std::vector<std::size_t>> PoolCore::order_inputs(PendingRequest& request, const ModelEntry& entry) {
+Status PoolCore::order_inputs(PendingRequest& request, const ModelEntry& entry) {
   request.is_prepared = request.is_prepared && request.description == entry.description;
   request.description = entry.description;
-  return request.is_prepared ? match_inputs(*entry.description, request.specs) : complete_inputs(request);
+  return request.is_prepared ? match_inputs(*entry.description, request.specs, request.order) : complete_inputs(request);
 }
 
 // Parks the request for prepare() if it cannot be sent as it is.

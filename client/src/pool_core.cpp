@@ -21,18 +21,12 @@ namespace {
 constexpr std::uint64_t kAttemptIntervalNs = 10'000'000;
 constexpr std::uint64_t kLeastAttemptNs = 2'000'000'000;  // what the daemon that answers a reconnect gets at least
 constexpr std::uint64_t kAttachReadIntervalNs = 1'000'000;
-constexpr std::uint64_t kAnswerGraceNs = 50'000'000;  // time for the daemon's own DEADLINE_EXCEEDED to arrive
-constexpr int kLooks = 4;                             // checks per control_timeout for a message of the daemon
+constexpr int kLooks = 4;  // checks per control_timeout for a message of the daemon
 // expire_parked() pauses for so long for each request that it has visited: 10 ms for the most that may be parked.
 constexpr std::uint64_t kWalkPauseNs = 300;
 
 std::uint64_t count_ns(std::chrono::nanoseconds duration) {
   return static_cast<std::uint64_t>(std::max<std::int64_t>(duration.count(), 0));
-}
-
-// When the daemon's own DEADLINE_EXCEEDED should have arrived.
-std::uint64_t overdue_ns(const PendingRequest& request) {
-  return request.deadline_ns + std::min(kAnswerGraceNs, kForever - request.deadline_ns);
 }
 
 // The error of a parked request whose timeout is over.
@@ -94,14 +88,13 @@ PoolCore::PoolCore(PoolOptions options, UniqueFd wake_fd)
 
 PoolCore::~PoolCore() = default;
 
-Status PoolCore::usable() const {
+Status PoolCore::usable() {
   if (fork_guard_.in_child())
     return failed_precondition("this process was forked from the process that made the pool: create a pool after fork");
   return {};
 }
 
-void PoolCore::close() {
-  if (fork_guard_.in_child()) return;
+void PoolCore::end() {
   const Lock lock(*this);
   is_closed_ = true;
   Status why(StatusCode::kCancelled, "pool destroyed");
@@ -116,11 +109,17 @@ void PoolCore::close() {
   connection_.reset();
 }
 
-bool PoolCore::wait(const Completion& target, std::uint64_t until_ns) {
+void PoolCore::close() {
+  if (fork_guard_.in_child()) return;
+  end();
+  callbacks().stop();
+}
+
+bool PoolCore::wait(const Waitable& target, std::uint64_t until_ns, const std::stop_token& stop) {
   if (target.is_done() || fork_guard_.in_child()) return target.is_done();
   const Lock lock(*this);
   try {
-    wait_locked(target, until_ns);
+    wait_locked(target, until_ns, stop);
   } catch (...) {  // std::bad_alloc: this thread's call fails, and the others go on
     wake_next_driver();
     throw;
@@ -129,9 +128,9 @@ bool PoolCore::wait(const Completion& target, std::uint64_t until_ns) {
   return target.is_done();
 }
 
-void PoolCore::wait_locked(const Completion& target, std::uint64_t until_ns) {
+void PoolCore::wait_locked(const Waitable& target, std::uint64_t until_ns, const std::stop_token& stop) {
   progress();
-  while (!target.is_done() && monotonic_now_ns() < until_ns) {
+  while (!target.is_done() && !is_closed_ && monotonic_now_ns() < until_ns && !stop.stop_requested()) {
     if (is_driven_) {
       Follower follower{&target, {}};
       followers_.push_back(&follower);
@@ -170,25 +169,48 @@ bool PoolCore::wait_for_outcome(PendingRequest& request, std::uint64_t until_ns)
   return request.is_done();
 }
 
-// Counts silence in checks, not in seconds. If this process itself was stopped for a long time, that counts as one check.
-bool PoolCore::wait_while_alive(const Completion& target) {
-  const std::uint64_t look_ns = count_ns(options_.control_timeout) / kLooks + 1;
-  std::uint64_t heard = 0;
-  {
-    const Lock lock(*this);
-    heard = heard_;
-  }
-  for (int silent_looks = 0; silent_looks < kLooks;) {
-    if (wait(target, monotonic_now_ns() + look_ns)) return true;
+// Counts silence in checks, not in seconds. If this process itself was stopped for a long time, that counts as one check. Without
+// a connection, reconnect_timeout bounds the wait.
+bool PoolCore::SilentLooks::look(PoolCore& core) {
+  const bool is_first = silent_ < 0, is_silent = !is_first && core.is_ready() && core.heard_ == heard_;
+  silent_ = is_silent ? silent_ + 1 : 0;
+  heard_ = core.heard_;
+  if (is_silent && (!core.ping_ || core.ping_->is_done())) core.ping_ = core.start_call(control_json("ping"));
+  return silent_ >= kLooks;
+}
+
+std::uint64_t PoolCore::look_interval_ns() const { return count_ns(options_.control_timeout) / kLooks + 1; }
+
+bool PoolCore::wait_while_alive(const Waitable& target) {
+  SilentLooks looks;
+  while (true) {
+    {
+      const Lock lock(*this);
+      if (is_closed_ || looks.look(*this)) return target.is_done();
+    }
+    if (wait(target, monotonic_now_ns() + look_interval_ns())) return true;
     if (fork_guard_.in_child()) return false;
-    const Lock lock(*this);
-    if (is_closed_) return target.is_done();
-    const bool is_silent = is_ready() && heard_ == heard;  // without a connection, reconnect_timeout bounds the wait
-    silent_looks = is_silent ? silent_looks + 1 : 0;
-    heard = heard_;
-    if (is_silent && (!ping_ || ping_->is_done())) ping_ = start_call(control_json("ping"));
   }
-  return target.is_done();
+}
+
+// Whoever waits here waits for any of many requests. Those that have a deadline end by expire_sent(); those that have none end
+// like the one that wait_for_outcome() waits for.
+void PoolCore::wait(completion::ReadyList& list, std::chrono::steady_clock::time_point until, const std::stop_token& stop) {
+  const std::stop_callback wake(stop, [&] {
+    const Lock lock(*this);
+    wake_waiters_of(list);
+  });
+  const std::uint64_t until_ns = until == until.max() ? kForever : count_ns(until.time_since_epoch());
+  SilentLooks looks;
+  while (!list.is_done() && !stop.stop_requested() && monotonic_now_ns() < until_ns) {
+    {
+      const Lock lock(*this);
+      if (is_closed_) return;
+      if (looks.look(*this)) end_overdue();
+    }
+    wait(list, std::min(until_ns, monotonic_now_ns() + look_interval_ns()), stop);
+    if (fork_guard_.in_child()) return;
+  }
 }
 
 Status PoolCore::silence(std::string_view what) {
@@ -208,8 +230,8 @@ Result<std::string> PoolCore::answer_of(ControlCall& call) {
 
 // Whether a request without a deadline should have been answered by now. The model's default may have changed since the model was
 // described, so the caller checks that the daemon is silent, too.
-bool PoolCore::is_overdue(const PendingRequest& request) {
-  const Lock lock(*this);
+bool PoolCore::is_overdue(const PendingRequest& request) const {
+  if (request.deadline_ns != kForever) return false;
   if (!find_sent(request.seq)) return true;  // parked: it waits for the description
   const std::uint64_t limit_ms = request.description->timeout_ms;
   return limit_ms > 0 && (monotonic_now_ns() - request.sent_ns) / 1'000'000 > limit_ms;
@@ -217,19 +239,45 @@ bool PoolCore::is_overdue(const PendingRequest& request) {
 
 bool PoolCore::wait_for_outcome(PendingRequest& request) {
   if (request.deadline_ns != kForever) return wait_for_outcome(request, kForever);
-  const std::uint64_t look_ns = count_ns(options_.control_timeout) / kLooks + 1;
-  while (!wait(request, monotonic_now_ns() + look_ns)) {
+  SilentLooks looks;
+  while (!wait(request, monotonic_now_ns() + look_interval_ns())) {
     if (fork_guard_.in_child()) return false;
-    if (!is_overdue(request) || wait_while_alive(request)) continue;
-    if (!is_overdue(request)) continue;  // it was parked, and has been sent meanwhile
     const Lock lock(*this);
     if (request.is_done()) break;
-    fail(request, silence(format("a request of model '{}'", request.model.name)));
+    if (looks.look(*this) && is_overdue(request)) fail(request, silence(format("a request of model '{}'", request.model.name)));
   }
   return true;
 }
 
-// A request that was sent keeps its slots, because a worker may still use them.
+void PoolCore::end_overdue() {
+  std::vector<std::shared_ptr<PendingRequest>> overdue;
+  for (const auto* sent : {&requests_, &old_requests_}) {
+    for (const auto& [seq, request] : *sent) {
+      if (!request->is_settled() && is_overdue(*request)) overdue.push_back(request);
+    }
+  }
+  for (const auto& [seq, request] : parked_) {
+    if (is_overdue(*request)) overdue.push_back(request);
+  }
+  for (const auto& request : overdue) fail(*request, silence(format("a request of model '{}'", request->model.name)));
+}
+
+// Requests that nobody waits for one by one. What was sent keeps its slots, because a worker may still use them.
+void PoolCore::expire_sent(std::uint64_t now_ns) {
+  next_overdue_ns_ = kForever;
+  for (const auto* sent : {&requests_, &old_requests_}) {
+    for (const auto& [seq, request] : *sent) {
+      if (request->is_settled() || request->deadline_ns == kForever) continue;
+      if (overdue_ns(*request) > now_ns)
+        next_overdue_ns_ = std::min(next_overdue_ns_, overdue_ns(*request));
+      else
+        fail(*request, no_answer(*request));
+    }
+  }
+  next_overdue_ns_ = std::max(next_overdue_ns_, now_ns + kWalkPauseNs * (requests_.size() + old_requests_.size()));
+}
+
+// A request that was sent keeps its slots.
 void PoolCore::expire(PendingRequest& request) {
   if (request.is_done() || monotonic_now_ns() < overdue_ns(request) || fork_guard_.in_child()) return;
   const Lock lock(*this);
@@ -237,10 +285,12 @@ void PoolCore::expire(PendingRequest& request) {
     progress();
   } catch (const std::bad_alloc&) {
   }
-  if (!request.is_done()) {
-    fail(request, deadline_exceeded("model '{}': no answer from the daemon in {} within the request's timeout",
-                                    request.model.name, options_.directory));
-  }
+  if (!request.is_done()) fail(request, no_answer(request));
+}
+
+Status PoolCore::no_answer(const PendingRequest& request) const {
+  return deadline_exceeded("model '{}': no answer from the daemon in {} within the request's timeout", request.model.name,
+                           options_.directory);
 }
 
 void PoolCore::poll() {
@@ -280,11 +330,12 @@ void PoolCore::poll_descriptors(std::uint64_t until_ns) {
 
 std::uint64_t PoolCore::next_timer_ns() const {
   if (is_closed_) return kForever;
-  if (is_ready()) return std::min(next_expiry_ns_, keep_of_output_ ? next_part_ns_ : kForever);
-  return std::min(next_expiry_ns_, connection_ ? connection_->give_up_at_ns() : next_attempt_ns_);
+  const std::uint64_t expiry_ns = std::min(next_expiry_ns_, next_overdue_ns_);
+  if (is_ready()) return std::min(expiry_ns, keep_of_output_ ? next_part_ns_ : kForever);
+  return std::min(expiry_ns, connection_ ? connection_->give_up_at_ns() : next_attempt_ns_);
 }
 
-void PoolCore::wake_waiters_of(const Completion& target) {
+void PoolCore::wake_waiters_of(const Waitable& target) {
   for (Follower* follower : followers_) {
     if (follower->target == &target) follower->woken.notify_one();
   }
@@ -300,6 +351,7 @@ void PoolCore::progress() {
     do {  // again, because threads that sent while this one copied may have consumed the edge
       if (is_ready()) receive_all();
     } while (copy_outside());
+    if (next_overdue_ns_ != kForever && monotonic_now_ns() >= next_overdue_ns_) expire_sent(monotonic_now_ns());
   } catch (...) {  // std::bad_alloc: messages are left, and ZeroMQ's descriptor will not tell the driver of them
     if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);
     throw;

@@ -21,11 +21,14 @@
 #include "shm/base/fork_guard.hpp"
 #include "shm/base/mutex.hpp"
 #include "shm/base/unique_fd.hpp"
+#include "shm/completion/client_core.hpp"
 #include "shm/wire/messages.hpp"
 #include "shm/wire/socket.hpp"
 #include "shoal/pool.hpp"
 
 namespace shoal::client {
+
+using completion::Waitable;
 
 /// The rules:
 ///  - No thread holds the mutex while it waits, nor while it copies tensors, except into messages (pool_copies.cpp). The one
@@ -42,15 +45,21 @@ namespace shoal::client {
 ///    arena, and becomes connection_ when it is ready. old_ was left; it goes when its last request is released.
 ///  - A thread that waits without a deadline checks from time to time that the daemon sends anything, and pings it if not.
 ///   Threads  thread-safe
-class PoolCore : public std::enable_shared_from_this<PoolCore> {
+class PoolCore final : public completion::ClientCore {
  public:
   static Result<std::shared_ptr<PoolCore>> connect(PoolOptions options);
-  ~PoolCore();
+  ~PoolCore() override;
 
-  /// `request` is new. Throws std::bad_alloc only if it was not sent. The caller then gives it up.
-  void submit(const std::shared_ptr<PendingRequest>& request, std::string_view model, Tensors inputs, SubmitOptions options);
-  Result<ModelInfo> describe(std::string_view model, std::uint64_t version);
-  Result<Tensor> loan(DType dtype, const Shape& shape);
+  void submit(completion::Submission submission, std::shared_ptr<completion::PendingOutcome>& handle) override;
+  /// A step of a session, if `session` is not null.
+  void submit(completion::Submission submission, std::shared_ptr<SessionState> session,
+              std::shared_ptr<completion::PendingOutcome>& handle);
+  Result<ModelInfo> describe(std::string_view model, std::uint64_t version) override;
+  std::shared_ptr<const ModelInfo> known_info(std::string_view model, std::uint64_t version) override;
+  Result<Tensor> loan(DType dtype, const Shape& shape) override;
+  Result<Tensor> loan_output(DType dtype, const Shape& shape) override;
+  Status usable() override;
+  void wait(completion::ReadyList& list, std::chrono::steady_clock::time_point until, const std::stop_token& stop) override;
   PoolUsage usage();
   Result<std::shared_ptr<SessionState>> open_session(std::string_view model);
   void close_session(SessionState& session);
@@ -62,8 +71,9 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   /// This process is a forked child of the one that made the pool.
   bool in_forked_child() const { return fork_guard_.in_child(); }
 
-  /// Waits until `target` is done, or until `until_ns`. True if it is done.
-  bool wait(const Completion& target, std::uint64_t until_ns);
+  /// Waits until `target` is done, until `until_ns`, or until a stop is requested and the caller wakes this thread. True if it is
+  /// done.
+  bool wait(const Waitable& target, std::uint64_t until_ns, const std::stop_token& stop = {});
   /// The same for a request, which gets its outcome if it expires meanwhile.
   bool wait_for_outcome(PendingRequest& request, std::uint64_t until_ns);
   /// Waits until the request has its outcome. A request without a deadline fails if the model's default timeout is over and the
@@ -72,8 +82,10 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   /// Gives an unanswered request its outcome if its deadline is over.
   void expire(PendingRequest& request);
   /// Sends and receives without waiting. Does nothing while another thread holds the mutex.
-  void poll();
+  void poll() override;
   void cancel(PendingRequest& request);
+  /// Told at once if the request is done. Not in a forked child.
+  void add_notice(PendingRequest& request, std::shared_ptr<completion::Notice> notice);
   /// Called when the user no longer needs the outcome.
   void give_up(PendingRequest& request);
 
@@ -83,6 +95,11 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   struct Left {
     std::array<std::shared_ptr<Arena>, 2> arenas;
     Owners owners;
+
+    Left() = default;
+    Left(Left&&) = default;
+    Left& operator=(Left&&) = default;
+    ~Left();
     bool is_empty() const { return !arenas[0] && !arenas[1] && owners.empty(); }
   };
 
@@ -109,7 +126,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
     std::unordered_map<std::uint64_t, std::vector<std::uint64_t>> output_bytes;  ///< sizes in earlier replies, by shape_key
   };
   struct Follower {
-    const Completion* target;
+    const Waitable* target;
     Condition woken;
   };
 
@@ -130,17 +147,31 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   };
 
   PoolCore(PoolOptions options, UniqueFd wake_fd);
-  Status usable() const;
-  void wait_locked(const Completion& target, std::uint64_t until_ns) SHOAL_REQUIRES(mutex_);
+  void end();
+  void send_new(const std::shared_ptr<PendingRequest>& request, completion::Submission submission);
+  void wait_locked(const Waitable& target, std::uint64_t until_ns, const std::stop_token& stop) SHOAL_REQUIRES(mutex_);
   void wake_next_driver() SHOAL_REQUIRES(mutex_);
+  /// Looks whether the daemon has sent anything since the last look, and pings it if not.
+  class SilentLooks {
+   public:
+    /// True if it has been silent for control_timeout: for kLooks looks in a row.
+    bool look(PoolCore& core) SHOAL_REQUIRES(core.mutex_);
+
+   private:
+    std::uint64_t heard_ = 0;
+    int silent_ = -1;
+  };
+  std::uint64_t look_interval_ns() const;
   /// Waits while the daemon gives signs of life. False if it has been silent for control_timeout, or in a forked child.
-  bool wait_while_alive(const Completion& target);
+  bool wait_while_alive(const Waitable& target);
   Result<std::string> answer_of(ControlCall& call);
-  bool is_overdue(const PendingRequest& request) SHOAL_EXCLUDES(mutex_);
+  bool is_overdue(const PendingRequest& request) const SHOAL_REQUIRES(mutex_);
+  void end_overdue() SHOAL_REQUIRES(mutex_);
   Status silence(std::string_view what) SHOAL_REQUIRES(mutex_);
+  Status no_answer(const PendingRequest& request) const;
   bool has_arenas() const { return options_.arena_limit_bytes > 0; }
-  Status take_inputs(PendingRequest& request, std::string_view model, Tensors inputs);
-  Status place_inputs(Tensors inputs, PendingRequest& request);
+  Status take_inputs(PendingRequest& request, const completion::Submission& submission);
+  Status place_inputs(std::span<const NamedTensor> inputs, PendingRequest& request);
   Status place_input(RequestInput& input, Arena& arena, const std::string& model, std::uint64_t& frame_bytes);
   Status copy_input(RequestInput& input, Arena& arena, const std::string& model, std::uint64_t& frame_bytes);
   void release_slots_of(PendingRequest& request, Owners& left);
@@ -179,7 +210,8 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   void park(const std::shared_ptr<PendingRequest>& request) SHOAL_REQUIRES(mutex_);
   void look_again(const std::shared_ptr<PendingRequest>& request) SHOAL_REQUIRES(mutex_);
   void expire_parked(std::uint64_t now_ns) SHOAL_REQUIRES(mutex_);
-  Result<Tensors> read_outputs(const wire::Parcel& message, const wire::Reply& reply, const PendingRequest& request)
+  void expire_sent(std::uint64_t now_ns) SHOAL_REQUIRES(mutex_);
+  Result<Tensors> read_outputs(const wire::Parcel& message, const wire::Reply& reply, PendingRequest& request)
       SHOAL_REQUIRES(mutex_);
 
   Status begin(const std::shared_ptr<PendingRequest>& request) SHOAL_REQUIRES(mutex_);
@@ -187,7 +219,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   Status use_session(SessionState& session) SHOAL_REQUIRES(mutex_);
   void drop_session(SessionState& session, Status why) SHOAL_REQUIRES(mutex_);
   void close_idle_sessions(std::uint64_t now_ns) SHOAL_REQUIRES(mutex_);
-  Result<std::vector<std::size_t>> complete_inputs(PendingRequest& request) SHOAL_REQUIRES(mutex_);
+  Status complete_inputs(PendingRequest& request) SHOAL_REQUIRES(mutex_);
   Status add_state(const StatePair& pair, PendingRequest& request) SHOAL_REQUIRES(mutex_);
   std::uint64_t bytes_of_sessions() const SHOAL_REQUIRES(mutex_);
 
@@ -196,7 +228,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   void finish(Answer answer) SHOAL_REQUIRES(mutex_);
   Status copy_answer(Answer& answer, Arena* arena, std::vector<Tensor>& states) SHOAL_EXCLUDES(mutex_);
   Status keep_states(const PendingRequest& request, std::vector<Tensor> states) SHOAL_REQUIRES(mutex_);
-  Result<std::vector<std::size_t>> order_inputs(PendingRequest& request, const ModelEntry& entry) SHOAL_REQUIRES(mutex_);
+  Status order_inputs(PendingRequest& request, const ModelEntry& entry) SHOAL_REQUIRES(mutex_);
   bool waits_for_copies(const std::shared_ptr<PendingRequest>& request, const ModelEntry& entry) SHOAL_REQUIRES(mutex_);
   void prepare(const std::shared_ptr<PendingRequest>& request) SHOAL_REQUIRES(mutex_);
   void move_session(SessionState& session) SHOAL_REQUIRES(mutex_);
@@ -204,10 +236,13 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
 
   void route(const std::shared_ptr<PendingRequest>& request) SHOAL_REQUIRES(mutex_);
   void send_request(const std::shared_ptr<PendingRequest>& request, ModelEntry& entry) SHOAL_REQUIRES(mutex_);
-  Status write_request(PendingRequest& request, std::span<const std::size_t> order) SHOAL_REQUIRES(mutex_);
+  Status write_request(PendingRequest& request) SHOAL_REQUIRES(mutex_);
   static std::uint64_t output_bytes(const PendingRequest& request, const ModelEntry& entry, std::size_t i);
   std::uint64_t missing_output_bytes(const PendingRequest& request, const ModelEntry& entry) SHOAL_REQUIRES(mutex_);
   void offer_outputs(PendingRequest& request, const ModelEntry& entry) SHOAL_REQUIRES(mutex_);
+  OutputSlot offer_own(const PendingRequest& request, std::string_view name) SHOAL_REQUIRES(mutex_);
+  void add_sent(const std::shared_ptr<PendingRequest>& request) SHOAL_REQUIRES(mutex_);
+  Result<Tensor> loan_in(Arena& arena, DType dtype, const Shape& shape);
   void send_cancel(PendingRequest& request) SHOAL_REQUIRES(mutex_);
   std::shared_ptr<ControlCall> start_call(std::string json, const ModelKey* describes = nullptr) SHOAL_REQUIRES(mutex_);
   void send_call(const std::shared_ptr<ControlCall>& call) SHOAL_REQUIRES(mutex_);
@@ -216,9 +251,10 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
 
   bool is_ready() const SHOAL_REQUIRES(mutex_) { return connection_ && connection_->is_ready(); }
   void complete(PendingRequest& request, Outcome outcome) SHOAL_REQUIRES(mutex_);
+  void tell(PendingRequest& request) noexcept SHOAL_REQUIRES(mutex_);
   void fail(PendingRequest& request, Status status) SHOAL_REQUIRES(mutex_);
   void finish_call(const std::shared_ptr<ControlCall>& call, Result<std::string> answer) SHOAL_REQUIRES(mutex_);
-  void wake_waiters_of(const Completion& target) SHOAL_REQUIRES(mutex_);
+  void wake_waiters_of(const Waitable& target) SHOAL_REQUIRES(mutex_);
   void poll_descriptors(std::uint64_t until_ns) SHOAL_REQUIRES(mutex_);
   std::uint64_t next_timer_ns() const SHOAL_REQUIRES(mutex_);
 
@@ -252,15 +288,14 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   /// When expire_parked() is due: at the first deadline of a parked request, but not before next_walk_ns_.
   std::uint64_t next_expiry_ns_ SHOAL_GUARDED_BY(mutex_) = kForever;
   std::uint64_t next_walk_ns_ SHOAL_GUARDED_BY(mutex_) = 0;
+  std::uint64_t next_overdue_ns_ SHOAL_GUARDED_BY(mutex_) = kForever;  ///< likewise, of expire_sent()
   /// When the attach socket was last read. It is not read for every request.
   std::uint64_t attach_read_ns_ SHOAL_GUARDED_BY(mutex_) = 0;
   bool is_closed_ SHOAL_GUARDED_BY(mutex_) = false;
 
   std::uint64_t last_seq_ SHOAL_GUARDED_BY(mutex_) = 0;
-  std::unordered_map<std::uint64_t, std::shared_ptr<PendingRequest>> requests_
-      SHOAL_GUARDED_BY(mutex_);  ///< sent by connection_, slots not released; by seq
-  std::unordered_map<std::uint64_t, std::shared_ptr<PendingRequest>> old_requests_
-      SHOAL_GUARDED_BY(mutex_);  ///< likewise, sent by old_
+  PendingRequest::ByNumber requests_ SHOAL_GUARDED_BY(mutex_);      ///< sent by connection_, slots not released; by seq
+  PendingRequest::ByNumber old_requests_ SHOAL_GUARDED_BY(mutex_);  ///< likewise, sent by old_
   std::map<std::uint64_t, std::shared_ptr<PendingRequest>> parked_
       SHOAL_GUARDED_BY(mutex_);  ///< wait for a daemon, their model's description or copies, none is done; by seq
   std::unordered_map<std::uint64_t, std::shared_ptr<ControlCall>> calls_ SHOAL_GUARDED_BY(mutex_);  ///< unanswered, by seq
@@ -270,7 +305,8 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   std::uint64_t heard_ SHOAL_GUARDED_BY(mutex_) = 0;            ///< number of messages received from the daemon
   std::shared_ptr<ControlCall> ping_ SHOAL_GUARDED_BY(mutex_);  ///< the last one; at most one is unanswered
   wire::Parcel incoming_ SHOAL_GUARDED_BY(mutex_);
-  wire::Request outgoing_ SHOAL_GUARDED_BY(mutex_);  ///< reused, so that sending does not allocate in the long run
+  wire::Reply reply_ SHOAL_GUARDED_BY(mutex_);  ///< these are used again, so that nothing is allocated in the long run
+  wire::Request outgoing_ SHOAL_GUARDED_BY(mutex_);
   std::vector<std::byte> frame_ SHOAL_GUARDED_BY(mutex_);
   std::vector<std::span<const std::byte>> frames_ SHOAL_GUARDED_BY(mutex_);
 
@@ -281,8 +317,11 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   int sent_since_progress_ SHOAL_GUARDED_BY(mutex_) = 0;             ///< requests
   std::uint64_t bytes_since_progress_ SHOAL_GUARDED_BY(mutex_) = 0;  ///< of their inputs
   bool is_driven_ SHOAL_GUARDED_BY(mutex_) = false;
-  const Completion* driver_target_ SHOAL_GUARDED_BY(mutex_) = nullptr;
+  const Waitable* driver_target_ SHOAL_GUARDED_BY(mutex_) = nullptr;
   std::vector<Follower*> followers_ SHOAL_GUARDED_BY(mutex_);
 };
+
+/// The caller's handle of a new request. In `handle` may be that of an earlier one, which is used again if nobody else has it.
+std::shared_ptr<PendingRequest> begin_handle(std::shared_ptr<PoolCore> core, std::shared_ptr<completion::PendingOutcome>& handle);
 
 }  // namespace shoal::client

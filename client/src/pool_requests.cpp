@@ -1,4 +1,6 @@
 // PoolCore: sending requests and receiving replies.
+#include <sys/eventfd.h>
+
 #include <algorithm>
 
 #include "client/src/pool_core.hpp"
@@ -34,31 +36,55 @@ Status unreadable(const PendingRequest& request, const Status& why) {
   return internal_error("model '{}': its answer cannot be read: {}", request.model.name, why.message());
 }
 
+/// Whether an output must be copied to memory of the caller's.
+bool has_outputs_elsewhere(const PendingRequest& request, const Tensors& outputs) {
+  return std::ranges::any_of(request.own_outputs, [&](const NamedTensor& own) {
+    const auto output = std::ranges::find(outputs, own.name, &NamedTensor::name);
+    return output != outputs.end() && output->tensor.view().data != own.tensor.view().data;
+  });
+}
+
 }  // namespace
 
 // Copies inputs, so without the mutex.
-Status PoolCore::take_inputs(PendingRequest& request, std::string_view model, Tensors inputs) try {
+Status PoolCore::take_inputs(PendingRequest& request, const completion::Submission& submission) try {
   SHOAL_RETURN_IF_ERROR(usable());
-  SHOAL_RETURN_IF_ERROR(check_model_name(model));
+  SHOAL_RETURN_IF_ERROR(check_model_name(submission.model));
   if (request.options.timeout.count() < 0)
-    return deadline_exceeded("model '{}': the request was submitted with a negative timeout", model);
-  request.model = {std::string(model), request.options.version};
-  return place_inputs(std::move(inputs), request);
+    return deadline_exceeded("model '{}': the request was submitted with a negative timeout", submission.model);
+  request.model.name = submission.model;
+  request.model.version = request.options.version;
+  request.own_outputs.assign(submission.outputs.begin(), submission.outputs.end());
+  return place_inputs(submission.inputs, request);
 } catch (const std::bad_alloc&) {
-  return out_of_memory("the inputs of a request", model);
+  return out_of_memory("the inputs of a request", submission.model);
 }
 
-void PoolCore::submit(const std::shared_ptr<PendingRequest>& request, std::string_view model, Tensors inputs,
-                      SubmitOptions options) {
-  request->options = options;
+void PoolCore::submit(completion::Submission submission, std::shared_ptr<completion::PendingOutcome>& handle) {
+  submit(std::move(submission), nullptr, handle);
+}
+
+// The handle is made first: if there is no memory for the rest, it gives the request up.
+void PoolCore::submit(completion::Submission submission, std::shared_ptr<SessionState> session,
+                      std::shared_ptr<completion::PendingOutcome>& handle) {
+  const auto request = begin_handle(std::static_pointer_cast<PoolCore>(shared_from_this()), handle);
+  request->session = std::move(session);
+  if (submission.notice) request->notices.add(std::move(submission.notice));
+  send_new(request, std::move(submission));
+}
+
+void PoolCore::send_new(const std::shared_ptr<PendingRequest>& request, completion::Submission submission) {
+  const SubmitOptions& options = request->options = submission.options;
   if (options.timeout.count() > 0)
     request->deadline_ns = monotonic_now_ns() + static_cast<std::uint64_t>(options.timeout.count());
-  Status placed = take_inputs(*request, model, std::move(inputs));
+  Status placed = take_inputs(*request, submission);
   if (!placed.ok()) {
     Owners callers;
     release_slots_of(*request, callers);
+    if (fork_guard_.in_child()) return request->complete({.outputs = std::move(placed)});
     if (placed.code() == StatusCode::kOverloaded) poll();  // what the daemon has released meanwhile makes room for the next one
-    return request->complete({.outputs = std::move(placed)});
+    const Lock lock(*this);
+    return complete(*request, {.outputs = std::move(placed)});
   }
   const Lock lock(*this);
   Status begun = begin(request);
@@ -136,13 +162,17 @@ void PoolCore::send_request(const std::shared_ptr<PendingRequest>& request, Mode
   if (request->sent_ns >= request->deadline_ns) {
     return fail(*request, deadline_exceeded("model '{}': the timeout was over before it could be sent", request->model.name));
   }
-  const auto order = order_inputs(*request, entry);
-  if (!order.ok()) return request->has_described_again ? fail(*request, order.status()) : look_again(request);
+  if (Status ordered = order_inputs(*request, entry); !ordered.ok())
+    return request->has_described_again ? fail(*request, std::move(ordered)) : look_again(request);
   if (waits_for_copies(request, entry)) return;
   offer_outputs(*request, entry);
-  if (Status written = write_request(*request, *order); !written.ok()) return fail(*request, std::move(written));
+  if (Status written = write_request(*request); !written.ok()) return fail(*request, std::move(written));
   request->is_cancelled = false;
-  requests_[request->seq] = request;
+  add_sent(request);
+  if (overdue_ns(*request) < next_overdue_ns_) {
+    next_overdue_ns_ = overdue_ns(*request);
+    if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);  // the driver waits for less
+  }
   const Status sent = connection_->socket().send(frames_);
   if (sent.ok()) return;
   if (sent.code() != StatusCode::kUnavailable) {  // no memory for its frames: nothing was sent
@@ -157,8 +187,7 @@ void PoolCore::send_request(const std::shared_ptr<PendingRequest>& request, Mode
 }
 
 // Writes the message into frames_: it says where the tensors lie. Inputs that lie in no arena follow as frames.
-//   order  by input of the model: which input of the request it is
-Status PoolCore::write_request(PendingRequest& request, std::span<const std::size_t> order) {
+Status PoolCore::write_request(PendingRequest& request) {
   const Description& model = *request.description;
   outgoing_.header = {.kind = static_cast<std::uint16_t>(wire::Kind::kRequest),
                       .seq = request.seq,
@@ -171,7 +200,7 @@ Status PoolCore::write_request(PendingRequest& request, std::span<const std::siz
   outgoing_.inputs.clear();
   outgoing_.outputs.clear();
   frames_.assign(1, {});
-  for (const std::size_t index : order) {
+  for (const std::size_t index : request.order) {
     const RequestInput& input = request.inputs[index];
     wire::WireTensor tensor = wire::to_wire(input.view);
     tensor.offset_bytes = input.offset;
@@ -183,12 +212,10 @@ Status PoolCore::write_request(PendingRequest& request, std::span<const std::siz
     }
     outgoing_.inputs.push_back(tensor);
   }
-  for (const auto& slot : request.output_slots) {
+  for (const OutputSlot& slot : request.output_slots) {
     wire::WireTensor tensor{};
-    if (slot) {
-      tensor.offset_bytes = slot->offset();
-      tensor.capacity_bytes = slot->capacity_bytes();
-    }
+    tensor.offset_bytes = slot.offset;
+    tensor.capacity_bytes = slot.capacity_bytes;
     outgoing_.outputs.push_back(tensor);
   }
   wire::encode_request(outgoing_, frame_);
@@ -218,8 +245,25 @@ std::shared_ptr<PendingRequest> PoolCore::find_sent(std::uint64_t seq) const {
   return old == old_requests_.end() ? nullptr : old->second;
 }
 
+void PoolCore::add_sent(const std::shared_ptr<PendingRequest>& request) {
+  if (request->place.empty()) {
+    requests_[request->seq] = request;
+    return;
+  }
+  request->place.key() = request->seq;
+  request->place.mapped() = request;
+  requests_.insert(std::move(request->place));
+}
+
+// A request that is used again keeps its place.
 void PoolCore::forget_sent(std::uint64_t seq) {
-  if (requests_.erase(seq) == 0) old_requests_.erase(seq);
+  for (PendingRequest::ByNumber* const sent : {&requests_, &old_requests_}) {
+    if (auto place = sent->extract(seq)) {
+      const std::shared_ptr<PendingRequest> request = std::move(place.mapped());
+      request->place = std::move(place);
+      return;
+    }
+  }
 }
 
 void PoolCore::dispatch(const wire::Parcel& message) {
@@ -239,7 +283,8 @@ void PoolCore::dispatch(const wire::Parcel& message) {
 
 // A request ends also if there is no memory for its answer.
 void PoolCore::handle_reply(const wire::Parcel& message) {
-  wire::Reply reply;
+  wire::Reply& reply = reply_;
+  reply.header = {};
   std::shared_ptr<PendingRequest> request;
   try {
     const Status decoded = wire::decode_reply(message[0], reply);
@@ -277,21 +322,24 @@ void PoolCore::take_reply(const wire::Parcel& message, const wire::Reply& reply,
   auto& learned = entry.output_bytes[request->shape_key];
   learned.clear();
   for (const wire::WireTensor& output : reply.outputs) learned.push_back(output.size_bytes);
-  const bool is_whole = std::ranges::all_of(*outputs, [](const NamedTensor& each) { return each.tensor.owner() != nullptr; });
+  const bool is_whole = std::ranges::all_of(*outputs, [](const NamedTensor& each) { return each.tensor.owner() != nullptr; }) &&
+                        !has_outputs_elsewhere(*request, *outputs);
   Outcome outcome = outcome_of(header, *request, std::move(outputs));
   if (is_whole && !request->session) return complete(*request, std::move(outcome));
   answers_.push_back({request, std::move(outcome), message.payload});
   request->is_answered = request->may_have_run = true;
 }
 
-Result<Tensors> PoolCore::read_outputs(const wire::Parcel& message, const wire::Reply& reply, const PendingRequest& request) {
+Result<Tensors> PoolCore::read_outputs(const wire::Parcel& message, const wire::Reply& reply, PendingRequest& request) {
   const auto& specs = request.description->info.outputs;
   if (reply.outputs.size() != specs.size()) {
     return internal_error("model '{}' answered {} outputs (it has {})", request.model.name, reply.outputs.size(), specs.size());
   }
-  Tensors outputs;
+  Tensors outputs = std::move(request.room);
+  outputs.resize(specs.size());
   std::size_t next_frame = 2;  // after the header and the text
   for (std::size_t i = 0; i < specs.size(); ++i) {
+    outputs[i].name = specs[i].name;
     const wire::WireTensor& output = reply.outputs[i];
     const auto dtype = static_cast<DType>(output.dtype);
     const Shape shape = wire::shape_of(output);
@@ -301,15 +349,15 @@ Result<Tensors> PoolCore::read_outputs(const wire::Parcel& message, const wire::
                               specs[i].name, output.size_bytes);
       }
       ++next_frame;
-      outputs.push_back({specs[i].name, Tensor({dtype, shape, nullptr}, nullptr)});  // copy_answer() fills it
+      outputs[i].tensor = Tensor({dtype, shape, nullptr}, nullptr);  // copy_answer() fills it
       continue;
     }
-    const auto slot = i < request.output_slots.size() ? request.output_slots[i] : nullptr;
-    if (!slot || output.offset_bytes != slot->offset() || output.size_bytes > slot->capacity_bytes()) {
+    const OutputSlot slot = i < request.output_slots.size() ? request.output_slots[i] : OutputSlot();
+    if (!slot.owner || output.offset_bytes != slot.offset || output.size_bytes > slot.capacity_bytes) {
       return internal_error("model '{}': output '{}' lies outside the slot that was offered for it", request.model.name,
                             specs[i].name);
     }
-    outputs.push_back({specs[i].name, Tensor({dtype, shape, slot->data()}, slot)});
+    outputs[i].tensor = Tensor({dtype, shape, slot.data}, slot.owner);
   }
   return outputs;
 }
@@ -364,8 +412,27 @@ void PoolCore::complete(PendingRequest& request, Outcome outcome) {
   if (request.is_done()) return;  // canceled or expired
   request.complete(std::move(outcome));
   request.drop_frames(left_owners_);
+  request.leave_own_outputs(left_owners_);
   if (request.session && !request.session->closed.ok()) request.session->forget();
   wake_waiters_of(request);
+  tell(request);
+}
+
+// What each notice belongs to is done now, and somebody may wait for that. A notice may keep tensors of the user's.
+void PoolCore::tell(PendingRequest& request) noexcept {
+  while (std::shared_ptr<completion::Notice> notice = request.notices.take()) {
+    wake_waiters_of(notice->notify());
+    try {
+      left_owners_.push_back(std::move(notice));
+    } catch (const std::bad_alloc&) {  // it ends with the mutex held
+    }
+  }
+}
+
+void PoolCore::add_notice(PendingRequest& request, std::shared_ptr<completion::Notice> notice) {
+  const Lock lock(*this);
+  request.notices.add(std::move(notice));
+  if (request.is_done()) tell(request);
 }
 
 // A request that is not under way releases its slots before anybody sees its outcome.

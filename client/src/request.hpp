@@ -1,7 +1,7 @@
-// Completion, PendingRequest and ControlCall: the things that a thread of the pool waits for.
+// PendingRequest and ControlCall: what a thread of the pool waits for.
 #pragma once
 
-#include <atomic>
+#include <algorithm>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -10,12 +10,15 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "client/src/arena.hpp"
 #include "client/src/description.hpp"
 #include "shm/base/errors.hpp"
-#include "shoal/runner.hpp"
+#include "shm/completion/pending_outcome.hpp"
+#include "shoal/client.hpp"
 
 namespace shoal::client {
 
@@ -27,18 +30,6 @@ inline constexpr std::uint64_t kForever = std::numeric_limits<std::uint64_t>::ma
 inline Status copy_of(const Status& why) noexcept try { return why; } catch (const std::bad_alloc&) {
   return Status(why.code(), "out of memory");
 }
-
-/// Becomes done once. A thread that has seen is_done() (acquire; pairs with the release in set_done()) may read the result.
-class Completion {
- public:
-  bool is_done() const { return done_.load(std::memory_order_acquire); }
-
- protected:
-  void set_done() { done_.store(true, std::memory_order_release); }
-
- private:
-  std::atomic<bool> done_{false};
-};
 
 /// One input of a request: a slot of an input arena, or bytes that travel as a frame.
 struct RequestInput {
@@ -67,6 +58,13 @@ inline void leave_owner(RequestInput& input, Owners& left) noexcept try {
 } catch (const std::bad_alloc&) {  // it is destroyed with the mutex held
 }
 
+/// Where an output goes: a slot of an output arena that was offered for it.
+struct OutputSlot {
+  std::shared_ptr<void> owner;  ///< null: none was offered
+  std::byte* data = nullptr;
+  std::uint64_t offset = 0, capacity_bytes = 0;
+};
+
 /// A model or one version of it. Each has a description.
 struct ModelKey {
   std::string name;
@@ -76,27 +74,45 @@ struct ModelKey {
 
 /// A request of this client, from submit() until its slots are released. The core's mutex guards it, except for the outcome of a
 /// request that is done.
-struct PendingRequest : Completion {
+struct PendingRequest : completion::Waitable {
   std::uint64_t seq = 0;
   ModelKey model;
   std::shared_ptr<SessionState> session;  ///< whose step it is, or null
   std::vector<TensorSpec> specs;          ///< of the inputs: in the caller's order, then the states that the caller has left out
   std::vector<RequestInput> inputs;       ///< in the same order
   std::size_t given = 0;                  ///< how many are the caller's
+  std::vector<std::size_t> order;         ///< by input of the model: which of them it is
   SubmitOptions options;
-  std::uint64_t deadline_ns = kForever;             ///< CLOCK_MONOTONIC; kForever: the model's default counts
-  std::uint64_t sent_ns = 0;                        ///< when it was last sent
-  std::vector<std::shared_ptr<Slot>> output_slots;  ///< by output; null if none is offered
-  std::uint64_t shape_key = 0;                      ///< hash of the input shapes, for remembering output sizes
-  std::shared_ptr<const Description> description;   ///< that it was sent with
-  std::uint64_t frame_bytes = 0;                    ///< of its inputs that travel as frames, until its slots are released
-  bool is_being_prepared = false;                   ///< it is parked until prepare() has copied its inputs
-  bool is_prepared = false;                         ///< for `description`
-  bool is_answered = false;                         ///< it is done when finish() has copied its answer
-  bool may_have_run = false;                        ///< with an earlier daemon
-  bool is_cancelled = false;                        ///< a CANCEL was sent
-  bool has_described_again = false;                 ///< because inputs did not fit or the model's signature changed
+  std::uint64_t deadline_ns = kForever;            ///< CLOCK_MONOTONIC; kForever: the model's default counts
+  std::uint64_t sent_ns = 0;                       ///< when it was last sent
+  std::vector<OutputSlot> output_slots;            ///< by output
+  Tensors own_outputs;                             ///< memory of the caller's for some outputs
+  std::uint64_t shape_key = 0;                     ///< hash of the input shapes, for remembering output sizes
+  std::shared_ptr<const Description> description;  ///< that it was sent with
+  std::uint64_t frame_bytes = 0;                   ///< of its inputs that travel as frames, until its slots are released
+  bool is_being_prepared = false;                  ///< it is parked until prepare() has copied its inputs
+  bool is_prepared = false;                        ///< for `description`
+  bool is_answered = false;                        ///< it is done when finish() has copied its answer
+  bool may_have_run = false;                       ///< with an earlier daemon
+  bool is_cancelled = false;                       ///< a CANCEL was sent
+  bool has_described_again = false;                ///< because inputs did not fit or the model's signature changed
   Outcome outcome;
+  completion::Notices notices;  ///< told when it is done
+  Tensors room;                 ///< outputs of the last time, for the names and room that they have
+  using ByNumber = std::unordered_map<std::uint64_t, std::shared_ptr<PendingRequest>>;
+  ByNumber::node_type place = {};  ///< in the core's map of sent requests, while it is not there
+
+  /// For another time, if it is done and its slots are released. Keeps what it has allocated.
+  void begin_again() {
+    if (outcome.outputs.ok()) room = *std::move(outcome.outputs);
+    for (NamedTensor& output : room) output.tensor = {};
+    outcome = {};
+    set_done(false);
+    session.reset();
+    given = 0;
+    deadline_ns = kForever;
+    is_being_prepared = is_prepared = is_answered = may_have_run = is_cancelled = has_described_again = false;
+  }
 
   Status canceled_by_caller() const noexcept try {
     return cancelled("model '{}': the caller canceled the request", model.name);
@@ -106,6 +122,16 @@ struct PendingRequest : Completion {
   void complete(Outcome result) {
     outcome = std::move(result);
     set_done();
+  }
+  /// Called when it is done.
+  void leave_own_outputs(Owners& left) noexcept {
+    for (NamedTensor& own : own_outputs) {
+      const std::shared_ptr<void> owner = std::exchange(own.tensor, {}).owner();
+      try {
+        if (owner) left.push_back(owner);
+      } catch (const std::bad_alloc&) {  // it ends with the mutex held
+      }
+    }
   }
   /// Whether another answer would be too late: it is done, or will be by the answer that it has.
   bool is_settled() const { return is_done() || is_answered; }
@@ -124,8 +150,14 @@ struct PendingRequest : Completion {
   }
 };
 
+inline constexpr std::uint64_t kAnswerGraceNs = 50'000'000;  ///< time for the daemon's own DEADLINE_EXCEEDED to arrive
+/// When it should have arrived.
+inline std::uint64_t overdue_ns(const PendingRequest& request) {
+  return request.deadline_ns + std::min(kAnswerGraceNs, kForever - request.deadline_ns);
+}
+
 /// One control request.
-struct ControlCall : Completion {
+struct ControlCall : completion::Waitable {
   std::uint64_t seq = 0;
   std::string json;
   bool is_sent = false;

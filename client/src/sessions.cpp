@@ -100,8 +100,8 @@ Status PoolCore::begin(const std::shared_ptr<PendingRequest>& request) {
 }
 
 // Adds the states that the caller has left out, anew for each description. prepare() copies those that do not lie in the arena.
-// Returns the order of the inputs, as match_inputs() does.
-Result<std::vector<std::size_t>> PoolCore::complete_inputs(PendingRequest& request) {
+// Then it sets their order.
+Status PoolCore::complete_inputs(PendingRequest& request) {
   request.inputs.resize(request.given);
   request.specs.resize(request.given);
   std::uint64_t frame_bytes = 0;
@@ -125,7 +125,7 @@ Result<std::vector<std::size_t>> PoolCore::complete_inputs(PendingRequest& reque
     if (std::ranges::count(request.specs, pair.in, &TensorSpec::name) > 0) continue;
     if (Status added = add_state(pair, request); !added.ok()) return added.with_context(format("model '{}'", request.model.name));
   }
-  return match_inputs(*request.description, request.specs);
+  return match_inputs(*request.description, request.specs, request.order);
 }
 
 Status PoolCore::add_state(const StatePair& pair, PendingRequest& request) {

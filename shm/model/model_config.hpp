@@ -13,7 +13,7 @@
 #include "shm/model/access_rules.hpp"
 #include "shm/model/buckets.hpp"
 #include "shoal/result.hpp"
-#include "shoal/runner.hpp"
+#include "shoal/model_info.hpp"
 #include "shoal/tensor.hpp"
 
 namespace shoal {

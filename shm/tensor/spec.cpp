@@ -25,20 +25,20 @@ std::optional<std::int64_t> parse_size(std::string_view text) {
 
 }  // namespace
 
-Status check_matches(const TensorSpec& spec, DType dtype, const Shape& shape) {
+Status check_matches(const TensorSpec& spec, DType dtype, const Shape& shape, std::string_view what) {
   if (dtype != spec.dtype) {
-    return invalid_argument("input '{}' is {} (wants {})", spec.name, dtype_name(dtype), dtype_name(spec.dtype));
+    return invalid_argument("{} '{}' is {} (wants {})", what, spec.name, dtype_name(dtype), dtype_name(spec.dtype));
   }
   bool matches = !spec.shape.is_known() || shape.rank() == spec.shape.rank();
   for (int axis = 0; matches && axis < spec.shape.rank(); ++axis) {
     matches = shape[axis] >= 0 && (spec.shape[axis] < 0 || shape[axis] == spec.shape[axis]);
   }
   if (!matches) {
-    return invalid_argument("input '{}' has shape {} (wants {})", spec.name, shape.to_string(), shape_text(spec));
+    return invalid_argument("{} '{}' has shape {} (wants {})", what, spec.name, shape.to_string(), shape_text(spec));
   }
   for (int axis = 0; axis < spec.shape.rank(); ++axis) {
     if (!is_narrowed(spec, axis) || spec.ranges[static_cast<std::size_t>(axis)].contains(shape[axis])) continue;
-    return invalid_argument("input '{}' has shape {}: dimension {} is {} (wants {})", spec.name, shape.to_string(), axis,
+    return invalid_argument("{} '{}' has shape {}: dimension {} is {} (wants {})", what, spec.name, shape.to_string(), axis,
                             shape[axis], to_string(spec.ranges[static_cast<std::size_t>(axis)]));
   }
   return {};

@@ -13,7 +13,7 @@ namespace shoal {
 /// Compares dtype and shape with `spec`. A dimension of -1 allows any size within its range. Shape::any() allows every shape.
 ///   Errors  kInvalidArgument (names the input, its dtype or shape, and the allowed one; names the dimension if only a range is
 ///           exceeded)
-Status check_matches(const TensorSpec& spec, DType dtype, const Shape& shape);
+Status check_matches(const TensorSpec& spec, DType dtype, const Shape& shape, std::string_view what = "input");
 
 /// Whether a model has an input of that name, or ignores it.
 ///   model   its name, for the error

@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "shoal/runner.hpp"
+#include "shoal/outcome.hpp"
 #include "shoal/status.hpp"
 #include "supervisor/route/askers.hpp"
 #include "supervisor/route/breaker.hpp"

@@ -117,7 +117,7 @@ TEST_F(SessionDeaths, AThousandSequencesAtOnceGoOnWhileWorkersAreKilled) {
   EXPECT_GT(pool.usage().inputs.used_bytes, 0u);
   sessions.clear();
   EXPECT_TRUE(eventually([&] {
-    pool.poll();
+    pool.poll_once();
     return pool.usage().inputs.used_bytes == 0;
   }));
 }

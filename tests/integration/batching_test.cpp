@@ -61,7 +61,7 @@ TEST_F(Batching, RequestsOfOneShapeRunTogetherAndEachHasItsOwnRows) {
   for (int i = 0; i < 5; ++i) singles.push_back(ask(i % 2 ? other : pool, one, static_cast<float>(100 * i)));
   const Prediction rows = ask(other, three, 1000);  // eight rows in all
   ASSERT_TRUE(eventually([&] {
-    pool.poll();  // waiting for one pool does not drive the other
+    pool.poll_once();  // waiting for one pool does not drive the other
     return rows.ready();
   }));
   expect_times3(rows, three, 1000, 6);

@@ -105,7 +105,7 @@ TEST(Exhaustion, AModelWithoutAWorkerWaitsUntilTheDaemonHasDescriptorsAgain) {
   Prediction waiting = pool.submit("echo", {{"data", counting({4})}}, {.timeout = 30s});
   constexpr int kTries = 7;  // a model is given up after five failed starts
   const auto tries = [&] { return count_of(daemon.log(), "fork_not_sent"); };
-  EXPECT_TRUE(eventually([&] { return pool.poll(), tries() >= kTries; })) << daemon.log();
+  EXPECT_TRUE(eventually([&] { return pool.poll_once(), tries() >= kTries; })) << daemon.log();
   EXPECT_FALSE(waiting.ready()) << waiting.get().status().to_string();
   soft_limit(daemon.pid(), RLIMIT_NOFILE, before);
   EXPECT_TRUE(waiting.get().ok()) << waiting.get().status().to_string();
@@ -219,7 +219,7 @@ TEST(Exhaustion, AModelWithoutAWorkerWaitsUntilThereAreThreadsAgain) {
   Prediction waiting = pool.submit("echo", {{"data", counting({4})}}, {.timeout = 30s});
   constexpr int kTries = 6;  // a model is given up after five failed starts
   EXPECT_TRUE(eventually([&] {
-    pool.poll();
+    pool.poll_once();
     const std::string log = daemon.log();
     return count_of(log, "worker_failed") >= 1 && count_of(log, "worker_failed") + count_of(log, "fork_failed") >= kTries;
   })) << daemon.log();

@@ -287,7 +287,7 @@ void OlderDaemon::expect_right_answers(const DaemonHabits& habits) const {
     EXPECT_EQ(late.outputs.status().code(), StatusCode::kDeadlineExceeded);
     EXPECT_EQ(late.ran, Ran::kMaybe);
     EXPECT_TRUE(eventually([&] {
-      pool.poll();
+      pool.poll_once();
       return pool.usage().outputs.used_bytes == 0 && pool.usage().inputs.used_bytes == 0;
     })) << "RELEASE";
 

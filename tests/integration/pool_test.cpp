@@ -64,7 +64,7 @@ TEST(PoolIntegration, APoolThatWasMovedFromSaysSo) {
                             first.drain("echo").status(),
                             first.stop()};
   for (const Status& answer : answers) EXPECT_EQ(answer.code(), StatusCode::kFailedPrecondition) << answer.to_string();
-  first.poll();
+  first.poll_once();
   EXPECT_TRUE(second.predict("echo", {{"data", counting({4})}}).ok());
 }
 

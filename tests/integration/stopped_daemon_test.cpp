@@ -157,7 +157,7 @@ TEST_F(StoppedDaemonTest, TheSlotsOfARequestThatExpiredComeBack) {
   EXPECT_FALSE(pool_.loan(DType::kFloat32, Shape{kMany}).ok()) << "a worker may still read them";
   go_on();
   EXPECT_TRUE(eventually([&] {
-    pool_.poll();
+    pool_.poll_once();
     return pool_.loan(DType::kFloat32, Shape{kMany}).ok();
   }));
 }
@@ -340,7 +340,7 @@ TEST_F(FullArena, ARequestThatWaitsForTheNextDaemonReleasesItsSlots) {
   const Prediction asked = submit();
   ::kill(daemon_->pid(), SIGKILL);
   EXPECT_EQ(daemon_->wait_for_exit(), 128 + SIGKILL);
-  pool_.poll();
+  pool_.poll_once();
   EXPECT_FALSE(asked.ready());
   asked.cancel();
   EXPECT_TRUE(is_free());

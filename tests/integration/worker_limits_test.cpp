@@ -109,7 +109,7 @@ TEST_F(FullWorker, EndsWithTheReasonAsSoonAsItCannotReceiveAndBothRequestsRunAga
   const auto steps = [&] { return lane().at("steps").get<std::uint64_t>(); };
   const std::uint64_t before = steps();
   Prediction first = pool_.submit("net", input(most_mib_));
-  ASSERT_TRUE(eventually([&] { return pool_.poll(), steps() > before + 1; }));
+  ASSERT_TRUE(eventually([&] { return pool_.poll_once(), steps() > before + 1; }));
   Prediction second = other_.submit("net", input(kLongestMessageMib));
   EXPECT_TRUE(second.get().ok()) << second.get().status().to_string();
   EXPECT_TRUE(first.get().ok()) << first.get().status().to_string();

@@ -86,7 +86,7 @@ class OneNode {
     graph.nodes.push_back(std::move(node));
     OneNode loaded;
     SHOAL_ASSIGN_OR_RETURN(loaded.model_,
-                           Model::load(std::move(graph), {.device = device, .threads = threads, .input_sets = {specs}}));
+                           worker::Model::load(std::move(graph), {.device = device, .threads = threads, .input_sets = {specs}}));
     SHOAL_ASSIGN_OR_RETURN(loaded.program_, loaded.model_->program(specs));
     for (const TensorSpec& spec : specs) {
       SHOAL_ASSIGN_OR_RETURN(const Tensor tensor, Tensor::create(spec.dtype, spec.shape));
@@ -115,7 +115,7 @@ class OneNode {
     views.push_back(tensors_.back().view());
   }
 
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<worker::Model> model_;
   std::shared_ptr<const Program> program_;
   Context context_;
   std::vector<Tensor> tensors_;

@@ -120,7 +120,7 @@ void print_table(const std::vector<std::string>& files, const std::vector<Classe
   std::fputs(align_columns(rows, {false, true, false}).c_str(), stdout);
 }
 
-Finish classify_with(Runner& runner, const std::string& model, const ClassifyOptions& options,
+Finish classify_with(const Client& runner, const std::string& model, const ClassifyOptions& options,
                      const std::optional<Preprocess>& preprocess, int contexts, Invocation& invocation) {
   auto classifier = ImageClassifier::create(runner, model, {.preprocess = preprocess, .top_k = options.top_k});
   if (!classifier.ok()) return daemon_failure(classifier.status());

@@ -9,7 +9,7 @@
 
 #include "shoal/engine.hpp"
 #include "shoal/result.hpp"
-#include "shoal/runner.hpp"
+#include "shoal/client.hpp"
 
 namespace shoal::tool {
 

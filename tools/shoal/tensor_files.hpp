@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "shoal/result.hpp"
-#include "shoal/runner.hpp"
+#include "shoal/client.hpp"
 #include "shoal/tensor.hpp"
 
 namespace CLI {

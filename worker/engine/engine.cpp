@@ -14,8 +14,11 @@
 #include "shm/base/errors.hpp"
 #include "shm/base/fork_guard.hpp"
 #include "shm/base/mutex.hpp"
+#include "shm/completion/client_core.hpp"
+#include "shm/completion/request_state.hpp"
 #include "shm/tensor/spec.hpp"
 #include "shm/tensor/state.hpp"
+#include "worker/engine/engine_request.hpp"
 #include "worker/engine/identity_model.hpp"
 #include "worker/engine/measuring_process.hpp"
 #include "worker/engine/model_loader.hpp"
@@ -29,11 +32,6 @@ using worker::kIdentityPath;
 using worker::LoadedModel;
 
 namespace {
-
-// These texts fit into a std::string itself: they need no memory, so that every request gets an outcome without any.
-Status given_up() { return {StatusCode::kCancelled, "given up"}; }
-Status engine_is_gone() { return {StatusCode::kCancelled, "engine is gone"}; }
-Status no_memory_at_all() { return {StatusCode::kFailedPrecondition, "out of memory"}; }
 
 Status moved_from() { return failed_precondition("this Engine was moved from: use the Engine that it was moved to"); }
 
@@ -54,91 +52,9 @@ std::vector<TensorSpec> inputs_of(const std::vector<std::vector<TensorSpec>>& se
   return inputs;
 }
 
-/// One submitted run.
-///   Threads  thread-safe
-class EngineRequest final : public PendingOutcome {
- public:
-  EngineRequest(Tensors tensors, SubmitOptions options) : inputs(std::move(tensors)), submitted_ns(monotonic_now_ns()) {
-    if (options.timeout.count() != 0)
-      deadline_ns = submitted_ns + static_cast<std::uint64_t>(std::max<std::int64_t>(options.timeout.count(), 0));
-  }
-
-  bool ready() override {
-    const MutexLock lock(mutex_);
-    return is_done_;
-  }
-  bool wait_for(std::chrono::nanoseconds limit) override {
-    const auto now = std::chrono::steady_clock::now(), last = now.max();
-    const auto until = limit < last - now ? now + limit : last;
-    const MutexLock lock(mutex_);
-    while (!is_done_ && done_.wait_until(mutex_, until)) {
-    }
-    return is_done_;
-  }
-  const Outcome& outcome() override {
-    const MutexLock lock(mutex_);
-    while (!is_done_) done_.wait(mutex_);
-    return outcome_;  // never changes again
-  }
-  void cancel() override { complete({.outputs = given_up()}); }
-
-  /// From here on the model may be run. False when there is an outcome already.
-  bool begin() {
-    const MutexLock lock(mutex_);
-    is_begun_ = !is_done_;
-    return is_begun_;
-  }
-
-  void complete(Outcome outcome) {
-    const MutexLock lock(mutex_);
-    if (is_done_) return;
-    outcome_ = std::move(outcome);
-    if (is_begun_ && outcome_.ran == Ran::kNo && outcome_.attempts == 0) {  // given up in the middle
-      outcome_.ran = Ran::kMaybe;
-      outcome_.attempts = 1;
-    }
-    is_done_ = true;
-    done_.notify_all();
-  }
-
-  const Tensors inputs;
-  const std::uint64_t submitted_ns;
-  std::uint64_t deadline_ns = 0;
-
- private:
-  Mutex mutex_;
-  Condition done_;
-  bool is_begun_ SHOAL_GUARDED_BY(mutex_) = false, is_done_ SHOAL_GUARDED_BY(mutex_) = false;
-  Outcome outcome_ SHOAL_GUARDED_BY(mutex_);
-};
-
-Status forked() {
-  return failed_precondition("this process was forked from the process that loaded the model: load it again after fork");
-}
-
-/// The caller's end: destroying it cancels the request. A forked child has no thread that answers, and may find the lock taken.
-class EnginePrediction final : public PendingOutcome {
- public:
-  explicit EnginePrediction(std::shared_ptr<EngineRequest> request) : request_(std::move(request)) {}
-  ~EnginePrediction() override { cancel(); }
-  bool ready() override { return fork_guard_.in_child() || request_->ready(); }
-  bool wait_for(std::chrono::nanoseconds limit) override { return fork_guard_.in_child() || request_->wait_for(limit); }
-  const Outcome& outcome() override {
-    static const Outcome in_child{.outputs = forked(), .ran = Ran::kMaybe};
-    return fork_guard_.in_child() ? in_child : request_->outcome();
-  }
-  void cancel() override {
-    if (!fork_guard_.in_child()) request_->cancel();
-  }
-
- private:
-  const ForkGuard fork_guard_;
-  std::shared_ptr<EngineRequest> request_;
-};
-
 }  // namespace
 
-struct Engine::Impl {
+struct Engine::Impl final : completion::ClientCore {
   const ForkGuard fork_guard;
   LoadedModel loaded;
   ModelInfo info;
@@ -153,19 +69,59 @@ struct Engine::Impl {
   bool is_stopping SHOAL_GUARDED_BY(mutex) = false;
   std::chrono::nanoseconds last_compute_time SHOAL_GUARDED_BY(mutex){0};
 
-  ~Impl() {
+  // Clients may outlive the Engine, but not its memory.
+  void close() {
+    std::vector<std::thread> all_threads;
     {
       const MutexLock lock(mutex);
       is_stopping = true;
       submitted.notify_all();
+      all_threads.swap(threads);
     }
-    for (std::thread& thread : threads) thread.join();
-    for (const auto& request : queue) request->complete({.outputs = engine_is_gone()});
+    for (std::thread& thread : all_threads) thread.join();
+    std::deque<std::shared_ptr<EngineRequest>> unanswered;
+    {
+      const MutexLock lock(mutex);
+      unanswered.swap(queue);
+    }
+    for (const auto& request : unanswered) request->complete({.outputs = engine_is_gone()});
+    callbacks().stop();
+    free_contexts_and_model();
+  }
+  void free_contexts_and_model() {
+    const MutexLock lock(mutex);
+    free_contexts.clear();
+    loaded.model.reset();
   }
 
-  Status usable() const { return fork_guard.in_child() ? forked() : Status(); }
+  Status usable() override { return fork_guard.in_child() ? forked() : Status(); }
+  Result<ModelInfo> describe(std::string_view model, std::uint64_t version) override {
+    SHOAL_RETURN_IF_ERROR(check_name(model, version));
+    return info;
+  }
+  std::shared_ptr<const ModelInfo> known_info(std::string_view, std::uint64_t) override { return {shared_from_this(), &info}; }
+  Result<Tensor> loan(DType dtype, const Shape& shape) override { return Tensor::create(dtype, shape); }
+  Result<Tensor> loan_output(DType dtype, const Shape& shape) override { return Tensor::create(dtype, shape); }
+  void wait(completion::ReadyList& list, std::chrono::steady_clock::time_point until, const std::stop_token& stop) override {
+    list.wait(until, stop);
+  }
+  void poll() override {}
+  void submit(completion::Submission submission, std::shared_ptr<completion::PendingOutcome>& handle) override {
+    const std::string_view model = submission.model;
+    const std::uint64_t version = submission.options.version;
+    const auto request = std::make_shared<EngineRequest>(std::move(submission));
+    handle = std::make_shared<EnginePrediction>(shared_from_this(), request);
+    try {
+      if (Status known = check_name(model, version); !known.ok())
+        request->complete({.outputs = std::move(known)});
+      else if (std::optional<Outcome> refused = enqueue(request))
+        request->complete(*std::move(refused));
+    } catch (const std::bad_alloc&) {
+      request->complete({.outputs = out_of_memory("a request", model)});
+    }
+  }
 
-  Status check_name(std::string_view model, std::uint64_t version) const {
+  Status check_name(std::string_view model, std::uint64_t version) {
     SHOAL_RETURN_IF_ERROR(usable());
     if (!model.empty() && model != info.name) return not_found("this engine runs model '{}', not '{}'", info.name, model);
     if (version != 0 && version != info.version)
@@ -237,18 +193,19 @@ struct Engine::Impl {
     return {};
   }
 
-  // On a thread with the settings of a run. `ran`: kNo until the program is run, and kMaybe if memory lacks, as in a worker.
-  Result<Tensors> run(const Tensors& inputs, Context& context, Ran& ran) {
+  // On a thread with the settings of a run. `own`: the caller's memory for some outputs. `ran`: kNo until the program is run, and
+  // kMaybe if memory lacks, as in a worker.
+  Result<Tensors> run(const Tensors& inputs, const Tensors& own, Context& context, Ran& ran) {
     Result<Tensors> outputs = no_memory_at_all();
     try {
-      outputs = try_to_run(inputs, context, ran);
+      outputs = try_to_run(inputs, own, context, ran);
     } catch (const std::bad_alloc&) {  // not even for the text of a failure
     }
     if (outputs.status().code() == StatusCode::kFailedPrecondition) ran = Ran::kMaybe;
     return outputs;
   }
 
-  Result<Tensors> try_to_run(const Tensors& inputs, Context& context, Ran& ran) try {
+  Result<Tensors> try_to_run(const Tensors& inputs, const Tensors& own, Context& context, Ran& ran) try {
     std::vector<TensorSpec> specs;
     std::vector<TensorView> src;
     for (const NamedTensor& input : inputs)
@@ -258,7 +215,7 @@ struct Engine::Impl {
     loaded.model->enter_thread();
     auto program = loaded.model->program(specs);
     if (!program.ok()) return program.status().with_context(format("model '{}'", info.name));
-    SHOAL_ASSIGN_OR_RETURN(worker::OwnedOutputs outputs, worker::OwnedOutputs::make((*program)->outputs()));
+    SHOAL_ASSIGN_OR_RETURN(worker::OwnedOutputs outputs, worker::OwnedOutputs::make((*program)->outputs(), own));
     context.sink = &outputs;
     ran = Ran::kMaybe;
     if (const Status status = (*program)->run(context, src, outputs.views()); !status.ok())
@@ -287,7 +244,7 @@ struct Engine::Impl {
   }
 
   void answer(EngineRequest& request) {
-    if (!request.ready()) request.complete(outcome_of(request));  // else cancelled
+    if (!request.is_done()) request.complete(outcome_of(request));  // else cancelled
   }
 
   Outcome outcome_of(EngineRequest& request) {
@@ -301,7 +258,7 @@ struct Engine::Impl {
         outcome.outputs = Status(StatusCode::kDeadlineExceeded, "");
       }
     } else if (request.begin()) {  // else cancelled: it has its outcome
-      outcome.outputs = run(request.inputs, *context, outcome.ran);
+      outcome.outputs = run(request.inputs, request.outputs, *context, outcome.ran);
       outcome.compute_time = since(start_ns);
       outcome.attempts = 1;
       const MutexLock lock(mutex);
@@ -310,39 +267,43 @@ struct Engine::Impl {
     return outcome;
   }
 
-  // Queues the request. If that is not possible, completes it with the reason.
-  void enqueue(const std::shared_ptr<EngineRequest>& request) {
+  // Queues the request, or returns why that is not possible. What is told of an outcome may need the lock.
+  std::optional<Outcome> enqueue(const std::shared_ptr<EngineRequest>& request) {
     std::vector<std::shared_ptr<EngineRequest>> given_up;  // destroyed after the lock is released
     const MutexLock lock(mutex);
+    if (is_stopping) return Outcome{.outputs = engine_is_gone()};
     if (queue.size() >= queue_limit) {
-      const auto first = std::stable_partition(queue.begin(), queue.end(), [](const auto& waiting) { return !waiting->ready(); });
+      const auto first =
+          std::stable_partition(queue.begin(), queue.end(), [](const auto& waiting) { return !waiting->is_done(); });
       given_up.assign(std::move_iterator(first), std::move_iterator(queue.end()));
       queue.erase(first, queue.end());
     }
     if (queue.size() >= queue_limit) {
-      return request->complete({.outputs = Status(overloaded("model '{}': {} requests wait, which is the engine's limit "
-                                                             "(EngineOptions::queue_limit)",
-                                                             info.name, queue_limit)),
-                                .retry_after = last_compute_time});
+      return Outcome{.outputs = Status(overloaded("model '{}': {} requests wait, which is the engine's limit "
+                                                  "(EngineOptions::queue_limit)",
+                                                  info.name, queue_limit)),
+                     .retry_after = last_compute_time};
     }
     try {
       const BlockedSignals signals;
       if (threads.size() < context_count) threads.emplace_back([this] { serve(); });
     } catch (const std::system_error& error) {
-      if (threads.empty()) {
-        return request->complete(
-            {.outputs = Status(internal_error("model '{}': start a thread to run it: {}", info.name, error.what()))});
-      }
+      if (threads.empty())
+        return Outcome{.outputs = Status(internal_error("model '{}': start a thread to run it: {}", info.name, error.what()))};
     }
     queue.push_back(request);
     submitted.notify_one();
+    return std::nullopt;
   }
 };
 
 Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
   const worker::RunSettings settings;
   worker::ModelSource source{.name = path, .path = path};
-  auto impl = std::make_unique<Impl>();
+  // A forked child leaves it alone: it has threads that are not there.
+  const std::shared_ptr<Impl> impl(new Impl, [](Impl* made) {
+    if (!made->fork_guard.in_child()) delete made;
+  });
   ModelFiles files;
   if (path != kIdentityPath) {
     SHOAL_ASSIGN_OR_RETURN(files, find_model(path));
@@ -388,17 +349,18 @@ Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
   impl->context_count = static_cast<std::size_t>(std::max(options.contexts, 1));
   impl->queue_limit = static_cast<std::size_t>(std::max(options.queue_limit, 1));
   for (std::size_t i = 0; i < impl->context_count; ++i) impl->give_back(std::make_unique<Context>());
-  return Engine(std::move(impl));
+  return Engine(impl);
 }
 
-Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::Engine(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&& other) noexcept {
   Engine(std::move(other)).impl_.swap(impl_);
   return *this;
 }
+// In a forked child the threads are not there, and nobody can wait for them.
 Engine::~Engine() {
-  if (impl_ && impl_->fork_guard.in_child()) (void)impl_.release();  // its threads are not here, and nobody can wait for them
+  if (impl_ && !impl_->fork_guard.in_child()) impl_->close();
 }
 
 Result<Tensors> Engine::run(const Tensors& inputs) {
@@ -407,28 +369,17 @@ Result<Tensors> Engine::run(const Tensors& inputs) {
   const Impl::ContextLoan context(*impl_);
   const worker::RunSettings settings(impl_->loaded.model->threads());
   Ran ran = Ran::kNo;
-  return impl_->run(inputs, *context, ran);
+  return impl_->run(inputs, {}, *context, ran);
 }
 
+Client Engine::client() const { return Client(impl_); }
+
 Prediction Engine::submit(std::string_view model, Tensors inputs, SubmitOptions options) {
-  const auto request = std::make_shared<EngineRequest>(std::move(inputs), options);
-  Prediction handle(std::make_shared<EnginePrediction>(request));
-  try {
-    if (Status known = impl_ ? impl_->check_name(model, options.version) : moved_from(); !known.ok()) {
-      request->complete({.outputs = std::move(known)});
-    } else {
-      impl_->enqueue(request);
-    }
-  } catch (const std::bad_alloc&) {
-    request->complete({.outputs = out_of_memory("a request", model)});
-  }
-  return handle;
+  return impl_ ? client().submit(model, std::move(inputs), options) : completion::failed(moved_from());
 }
 
 Result<ModelInfo> Engine::describe(std::string_view model, std::uint64_t version) {
-  if (!impl_) return moved_from();
-  SHOAL_RETURN_IF_ERROR(impl_->check_name(model, version));
-  return impl_->info;
+  return impl_ ? impl_->describe(model, version) : moved_from();
 }
 
 const std::vector<std::string>& Engine::warnings() const& {

@@ -14,8 +14,9 @@ class OwnedOutputs final : public OutputSink {
  public:
   /// Allocates the outputs whose sizes are known.
   ///   outputs  as Program::outputs()
-  ///   Errors   those of Tensor::create()
-  static Result<OwnedOutputs> make(const std::vector<TensorSpec>& outputs);
+  ///   given    memory for some of them, with their names, which is used instead
+  ///   Errors   those of Tensor::create(); kInvalidArgument (a given one has another type or shape)
+  static Result<OwnedOutputs> make(const std::vector<TensorSpec>& outputs, const Tensors& given = {});
 
   std::span<TensorView> views() { return views_; }
   Result<std::byte*> place(std::size_t index, DType dtype, const Shape& shape) override;

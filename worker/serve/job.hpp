@@ -11,7 +11,7 @@
 
 #include "shm/wire/messages.hpp"
 #include "shoal/result.hpp"
-#include "shoal/runner.hpp"
+#include "shoal/outcome.hpp"
 #include "shoal/tensor.hpp"
 #include "worker/exec/model.hpp"
 #include "worker/serve/client_arenas.hpp"

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "shoal/runner.hpp"
+#include "shoal/client.hpp"
 #include "shoal/session.hpp"
 
 namespace shoal {
@@ -74,7 +74,7 @@ struct PoolUsage {
 /// own Pool: everything here answers kFailedPrecondition in it. So does a Pool that was moved from. A model's name of more than
 /// kLongestModelName bytes is kInvalidArgument, and nothing is sent.
 ///   Threads  thread-safe; any number of threads may submit and wait at the same time
-class Pool final : public Runner {
+class Pool {
  public:
   using Options = PoolOptions;
 
@@ -86,11 +86,11 @@ class Pool final : public Runner {
   Pool(Pool&&) noexcept;
   Pool& operator=(Pool&&) noexcept;
   /// Unanswered requests end as kCancelled. Tensors that the caller holds stay valid.
-  ~Pool() override;
+  ~Pool();
 
   /// Submits one request and returns at once. All failures arrive in the Prediction, also those of checking the inputs. If this
   /// pool knows the model from describe() or an earlier request, the request is sent at once. Otherwise it is sent when a thread
-  /// waits, or calls ready() or poll().
+  /// waits, or calls ready() or poll_once().
   ///   inputs   one per model input, in any order; copied before return unless loaned. Labels are accepted and ignored. A state
   ///            that is left out (ModelInfo::state) is zeros.
   ///   Errors   kNotFound (model or version), kInvalidArgument (name, dtype, shape or number of inputs), kOverloaded (queue full;
@@ -104,8 +104,16 @@ class Pool final : public Runner {
   ///            of a request without a timeout stay false while the daemon is stopped.
   ///            A request without timeout for a model that this pool does not know waits for the description first, as
   ///            describe() does: while the model loads, for as long as the load takes. The default counts from then on.
-  Prediction submit(std::string_view model, Tensors inputs, SubmitOptions options = {}) override;
-  Result<ModelInfo> describe(std::string_view model, std::uint64_t version = 0) override;
+  Prediction submit(std::string_view model, Tensors inputs, SubmitOptions options = {});
+  /// Submits one request and waits for its outputs.
+  Result<Tensors> predict(std::string_view model, Tensors inputs, SubmitOptions options = {}) {
+    return submit(model, std::move(inputs), options).get();
+  }
+  Result<ModelInfo> describe(std::string_view model, std::uint64_t version = 0);
+
+  /// This pool for code that takes any Client: handles of models, completion queues, coroutines.
+  Client client() const;
+  operator Client() const { return client(); }  // NOLINT(google-explicit-constructor): a Pool is one
 
   /// Returns a tensor in the input arena with undefined bytes. Requests use it without a copy. It may be submitted again, but
   /// must not be changed while a request with it is unanswered. Its room becomes free when no Tensor and no request holds it.
@@ -158,8 +166,8 @@ class Pool final : public Runner {
   Status stop();
   /// Reads counters; asks nobody. All 0 in a forked child.
   PoolUsage usage() const;
-  /// Sends and receives without waiting. For callers that poll ready() of many predictions.
-  void poll();
+  /// As Client::poll_once().
+  void poll_once();
 
  private:
   explicit Pool(std::shared_ptr<client::PoolCore> core);

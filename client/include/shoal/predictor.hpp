@@ -1,23 +1,22 @@
-// Predictor: one model of a Runner.
+// Predictor: one model of a Client.
 #pragma once
 
 #include <string>
 #include <utility>
 
-#include "shoal/runner.hpp"
+#include "shoal/client.hpp"
 
 namespace shoal {
 
-/// A Runner (Pool or Engine) with a model's name.
-///   Lifetime  valid while the runner exists
+/// A Client (of a Pool or an Engine) with a model's name.
 ///   Threads   thread-safe
 class Predictor {
  public:
-  /// Errors: those of Runner::describe(): kNotFound, kUnavailable.
-  static Result<Predictor> create(Runner& runner, std::string model) {
-    Result<ModelInfo> info = runner.describe(model);
+  /// Errors: those of Client::describe(): kNotFound, kUnavailable.
+  static Result<Predictor> create(Client client, std::string model) {
+    Result<ModelInfo> info = client.describe(model);
     if (!info.ok()) return info.status();
-    return Predictor(runner, std::move(model), *std::move(info));
+    return Predictor(std::move(client), std::move(model), *std::move(info));
   }
 
   /// The model's description at the time of create().
@@ -27,9 +26,9 @@ class Predictor {
   /// Runs the model once and waits.
   ///   inputs   one per model input, in any order
   ///   Returns  the outputs in the model's order
-  ///   Errors   those of the runner's submit()
+  ///   Errors   those of Client::submit()
   Result<Tensors> predict(Tensors inputs, SubmitOptions options = {}) const {
-    return runner_->predict(model_, std::move(inputs), options);
+    return client_.predict(model_, std::move(inputs), options);
   }
   /// The same for a model with one input.
   ///   Errors   kInvalidArgument (the model has another number of inputs)
@@ -44,14 +43,14 @@ class Predictor {
   }
   /// Submits one request and returns at once. Every failure arrives in the Prediction.
   Prediction submit(Tensors inputs, SubmitOptions options = {}) const {
-    return runner_->submit(model_, std::move(inputs), options);
+    return client_.submit(model_, std::move(inputs), options);
   }
 
  private:
-  Predictor(Runner& runner, std::string model, ModelInfo info)
-      : runner_(&runner), model_(std::move(model)), info_(std::move(info)) {}
+  Predictor(Client client, std::string model, ModelInfo info)
+      : client_(std::move(client)), model_(std::move(model)), info_(std::move(info)) {}
 
-  Runner* runner_;
+  Client client_;
   std::string model_;
   ModelInfo info_;
 };

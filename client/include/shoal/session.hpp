@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "shoal/runner.hpp"
+#include "shoal/client.hpp"
 
 namespace shoal {
 

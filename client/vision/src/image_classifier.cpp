@@ -44,14 +44,14 @@ Result<InputSides> sides_of(const ModelInfo& info) {
 
 }  // namespace
 
-ImageClassifier::ImageClassifier(Runner& runner, ModelInfo info, ImageClassifierOptions options)
-    : runner_(&runner), info_(std::move(info)), options_(std::move(options)) {}
+ImageClassifier::ImageClassifier(Client client, ModelInfo info, ImageClassifierOptions options)
+    : client_(std::move(client)), info_(std::move(info)), options_(std::move(options)) {}
 
-Result<ImageClassifier> ImageClassifier::create(Runner& runner, std::string model, ImageClassifierOptions options) {
+Result<ImageClassifier> ImageClassifier::create(Client client, std::string model, ImageClassifierOptions options) {
   if (options.batch < 1 || options.top_k < 1)
     return invalid_argument("classify with '{}': batch and top_k must be at least 1", model);
-  SHOAL_ASSIGN_OR_RETURN(ModelInfo info, runner.describe(model));
-  ImageClassifier classifier(runner, std::move(info), std::move(options));
+  SHOAL_ASSIGN_OR_RETURN(ModelInfo info, client.describe(model));
+  ImageClassifier classifier(std::move(client), std::move(info), std::move(options));
   SHOAL_RETURN_IF_ERROR(classifier.choose_preprocess());
   return classifier;
 }
@@ -91,7 +91,7 @@ Result<Prediction> ImageClassifier::submit(std::span<const Image> images) const 
   }
   Tensors inputs;
   inputs.push_back({info_.inputs[0].name, std::move(input)});
-  return runner_->submit(info_.name, std::move(inputs), options_.submit);
+  return client_.submit(info_.name, std::move(inputs), options_.submit);
 }
 
 Status ImageClassifier::read_classes(const Tensors& outputs, std::size_t count, std::vector<Classes>& all) const {

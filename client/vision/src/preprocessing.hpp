@@ -5,7 +5,7 @@
 #include <span>
 
 #include "shoal/image.hpp"
-#include "shoal/runner.hpp"
+#include "shoal/client.hpp"
 
 namespace shoal::vision {
 

@@ -10,7 +10,7 @@
 
 namespace {
 
-shoal::ClassScore best_of(shoal::Runner& runner, const char* model, const shoal::Image& image) {
+shoal::ClassScore best_of(const shoal::Client& runner, const char* model, const shoal::Image& image) {
   const auto classifier = shoal::ImageClassifier::create(runner, model).value();
   return classifier.classify(image).value().front();
 }

@@ -103,16 +103,19 @@ TEST(MatchInputs, FindsTheModelsOrderAndLeavesLabelsOut) {
   const Description model = parse_description(kJson).value();
   const std::vector<TensorSpec> given = {
       {"ids", DType::kInt64, Shape{2}}, {"softmax_label", DType::kFloat32, Shape{1}}, {"data", DType::kFloat32, Shape{5, 3}}};
-  EXPECT_EQ(match_inputs(model, given).value(), (std::vector<std::size_t>{2, 0}));
+  std::vector<std::size_t> order;
+  EXPECT_TRUE(match_inputs(model, given, order).ok());
+  EXPECT_EQ(order, (std::vector<std::size_t>{2, 0}));
 }
 
 TEST(MatchInputs, EveryMistakeIsNamed) {
   const Description model = parse_description(kJson).value();
   const TensorSpec data{"data", DType::kFloat32, Shape{5, 3}}, ids{"ids", DType::kInt64, Shape{2}};
   const auto message = [&](std::vector<TensorSpec> given) {
-    const auto matched = match_inputs(model, given);
-    EXPECT_EQ(matched.status().code(), StatusCode::kInvalidArgument);
-    return matched.status().message();
+    std::vector<std::size_t> order;
+    const Status matched = match_inputs(model, given, order);
+    EXPECT_EQ(matched.code(), StatusCode::kInvalidArgument);
+    return matched.message();
   };
   EXPECT_EQ(message({data, {"idz", DType::kInt64, Shape{2}}}), "model 'net' has no input 'idz' (it has: data, ids)");
   EXPECT_EQ(message({data, data}), "model 'net': input 'data' is given twice");

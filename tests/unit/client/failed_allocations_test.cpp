@@ -59,11 +59,11 @@ class FailedAllocationsTest : public testing::Test {
     while (known.wait_for(0s) != std::future_status::ready) daemon_.receive(10ms);
     EXPECT_TRUE(known.get().ok());
   }
-  /// pool.poll(), in which an allocation fails. Whether one did.
+  /// pool.poll_once(), in which an allocation fails. Whether one did.
   bool poll_without(std::uint64_t number) {
     test::fail_allocation(number);
     try {
-      pool_->poll();
+      pool_->poll_once();
     } catch (const std::bad_alloc&) {
     }
     const bool has_failed = test::has_allocation_failed();
@@ -101,7 +101,7 @@ TEST_F(FailedAllocationsTest, WhenOneFailsInTheDriverAFollowerBecomesTheDriver) 
     daemon_.reply(second_seq);
     const bool has_ended = follower.wait_for(kSoon) == std::future_status::ready;
     EXPECT_TRUE(has_ended);
-    while (follower.wait_for(1ms) != std::future_status::ready) pool_->poll();
+    while (follower.wait_for(1ms) != std::future_status::ready) pool_->poll_once();
     return has_failed;
   });
 }
@@ -216,7 +216,7 @@ TEST_F(FailedAllocationsTest, ARequestThatIsNotSentLeavesTheRoomForFrames) {
     test::fail_allocation(0);
     if (const auto sent = daemon_.receive(30ms)) daemon_.reply(sent->seq);
     ::poll(nullptr, 0, 10);  // until the answer is there
-    pool_->poll();
+    pool_->poll_once();
     const Prediction next = pool_->submit("m", std::move(others));
     const bool is_ready = next.ready();
     EXPECT_FALSE(is_ready) << next.get().status().to_string();
@@ -279,7 +279,7 @@ TEST_F(FailedAllocationsTest, RequestsExpireAlthoughTheirTextFindsNoMemory) {
     const Prediction asked[] = {ask(), ask()};
     ::poll(nullptr, 0, 15);  // until their time is over
     const bool has_failed = poll_without(number);
-    pool_->poll();
+    pool_->poll_once();
     EXPECT_EQ(pool_->usage().inputs.used_bytes, 0u) << "one keeps its slots";
     for (const Prediction& one : asked) {
       const bool has_ended = one.wait_for(kSoon);
@@ -302,7 +302,7 @@ TEST_F(FailedAllocationsTest, RequestsEndAlthoughTheDescriptionFindsNoMemory) {
   failing_size = sizeof(client::Description) + 1;  // with the counters of a shared pointer
   failing_below = sizeof(client::Description) + 32;
   try {
-    pool_->poll();
+    pool_->poll_once();
   } catch (const std::bad_alloc&) {
   }
   EXPECT_EQ(failing_below, 0u) << "no allocation had this size: adapt the test";
@@ -342,7 +342,7 @@ TEST_F(FailedAllocationsTest, RequestsEndOrAreSentAgainAlthoughTheEndOfTheirDaem
     auto next = std::async(std::launch::async, [&] { daemon_.let_in(); });
     EXPECT_TRUE(FakeDaemon::comes(
         [&] {
-          pool_->poll();
+          pool_->poll_once();
           if (next.wait_for(1ms) != std::future_status::ready) return false;
           if (const auto sent = daemon_.receive(1ms)) daemon_.reply(sent->seq);
           return std::ranges::all_of(asked, [](const Prediction& one) { return one.ready(); });

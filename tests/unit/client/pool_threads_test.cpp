@@ -88,7 +88,7 @@ class Sleeper {
   /// False if it does not end soon. Then `pool` is polled until it does.
   bool ends(Pool& pool) {
     if (ends()) return true;
-    while (done_.wait_for(1ms) != std::future_status::ready) pool.poll();
+    while (done_.wait_for(1ms) != std::future_status::ready) pool.poll_once();
     return false;
   }
   bool result() { return done_.get(); }
@@ -213,7 +213,7 @@ TEST_F(PoolThreadsTest, ARequestThatExpiresWhileTheOutputArenaGrowsSaysSo) {
   auto asked = std::async(std::launch::async, [&] { return pool.submit("m", input(), {.timeout = 100ms}); });
   EXPECT_TRUE(FakeDaemon::comes([&] { return is_growing.load(); }));
   std::this_thread::sleep_for(120ms);  // until its time is over
-  pool.poll();
+  pool.poll_once();
   holds_growth = false;
   const Prediction late = asked.get();
   ASSERT_TRUE(late.wait_for(kSoon));
@@ -306,7 +306,7 @@ TEST_F(PoolThreadsTest, ADriverMissesNoAnswerWhenAnotherThreadFindsNoMemoryToRec
   EXPECT_TRUE(FakeDaemon::comes([&] { return late_threads > 0; }));
   std::this_thread::sleep_for(50ms);  // until both are there
   test::fail_allocation(1);
-  EXPECT_THROW(pool.poll(), std::bad_alloc);
+  EXPECT_THROW(pool.poll_once(), std::bad_alloc);
   test::fail_allocation(0);
   holds_wakeups = false;
   EXPECT_TRUE(driver.ends(pool));
@@ -328,7 +328,7 @@ TEST_F(PoolThreadsTest, TheDriverGoesOnToShrinkTheOutputArena) {
   for (int windows = 0; windows < 2; ++windows) {  // the first one saw the burst
     later_s += 6;
     ::usleep(2000);
-    pool.poll();
+    pool.poll_once();
   }
   EXPECT_TRUE(FakeDaemon::comes([&] { return pool.usage().outputs.allocated_bytes <= 4u << 20; }))
       << pool.usage().outputs.allocated_bytes;
@@ -346,7 +346,7 @@ TEST_F(PoolThreadsTest, AnOutputArenaThatIsNeededAgainShrinksNoFurther) {
   };
   const auto allocated_after_polls = [&] {
     ::usleep(11'000);  // longer than between two parts
-    pool.poll();
+    pool.poll_once();
     return pool.usage().outputs.allocated_bytes;
   };
   load(100);
@@ -372,7 +372,7 @@ TEST_F(PoolThreadsTest, TheDriverPollsTheSocketThatAnotherThreadMade) {
   daemon_.send_path();
   EXPECT_TRUE(FakeDaemon::comes([&] { return late_threads > 0; }));
   EXPECT_TRUE(FakeDaemon::comes([&] {
-    pool.poll();
+    pool.poll_once();
     return daemon_.is_bound();
   }));
   holds_wakeups = false;
@@ -380,7 +380,7 @@ TEST_F(PoolThreadsTest, TheDriverPollsTheSocketThatAnotherThreadMade) {
   std::optional<FakeDaemon::Message> question = daemon_.receive(kSoon);
   EXPECT_TRUE(question) << "it asks the next daemon";
   while (!question) {
-    pool.poll();
+    pool.poll_once();
     question = daemon_.receive(10ms);
   }
   daemon_.answer(question->seq, R"({"models": []})");
@@ -449,7 +449,7 @@ TEST_F(PoolThreadsTest, ASessionIsNotIdleWhileThisProcessIsStopped) {
   }
   for (int looks = 0; looks < 4; ++looks) {
     later_s += 60;
-    pool.poll();
+    pool.poll_once();
   }
   EXPECT_EQ(session.predict(input()).status().code(), StatusCode::kNotFound) << "the pool is used, and the session is not";
 }

@@ -158,7 +158,7 @@ TEST_F(SessionTest, TheNewStateIsThereAlsoIfNobodyLooksAtTheOutcome) {
   seq_ = daemon_.receive_request();
   daemon_.reply_with_output(seq_, 7);
   EXPECT_TRUE(FakeDaemon::comes([&] {
-    pool_->poll();
+    pool_->poll_once();
     return prediction.ready();
   }));
   EXPECT_EQ(step(session, 8), 7);
@@ -223,7 +223,7 @@ TEST_F(SessionTest, OneThatIsNotUsedIsClosedWhileThePoolIsUsed) {
   step(session, 7);
   EXPECT_EQ(used_bytes(), 128u);
   EXPECT_TRUE(FakeDaemon::comes([&] {
-    pool_->poll();
+    pool_->poll_once();
     return used_bytes() == 0;
   }));
   for (const Status& status : {session.predict({{"data", data()}}).status(), session.reset()}) {
@@ -235,7 +235,7 @@ TEST_F(SessionTest, OneThatIsNotUsedIsClosedWhileThePoolIsUsed) {
   const Prediction slow = session.submit({{"data", data()}});
   EXPECT_EQ(state_of_request(), 7);
   ::poll(nullptr, 0, 600);
-  pool_->poll();
+  pool_->poll_once();
   daemon_.reply_with_output(seq_, 8);
   EXPECT_TRUE(slow.get().ok()) << "it is used as long as its step takes";
   EXPECT_EQ(step(session, 9), 8);
@@ -278,7 +278,7 @@ TEST_F(SessionTest, GoesOnWithTheNextDaemon) {
   const Prediction prediction = session.submit({{"data", data()}});
   auto next = std::async(std::launch::async, [&] { daemon_.let_in(); });
   EXPECT_TRUE(FakeDaemon::comes([&] {
-    pool_->poll();
+    pool_->poll_once();
     return next.wait_for(1ms) == std::future_status::ready;
   }));
   auto answer = std::async(std::launch::async, [&] { return prediction.get(); });
@@ -296,7 +296,7 @@ TEST_F(SessionTest, AStepThatIsNotSentYetKeepsItsStatesWhenTheSessionEnds) {
   session.reset();
   auto next = std::async(std::launch::async, [&] { daemon_.let_in(); });
   EXPECT_TRUE(FakeDaemon::comes([&] {
-    pool_->poll();
+    pool_->poll_once();
     return next.wait_for(1ms) == std::future_status::ready;
   }));
   auto answer = std::async(std::launch::async, [&] { return prediction.get().ok(); });
@@ -351,7 +351,7 @@ TEST_F(SessionTest, AStepWhoseAnswerFindsNoMemoryChangesNothing) {
     ::poll(nullptr, 0, 10);  // until the answer is there
     test::fail_allocation(number);
     try {
-      pool_->poll();
+      pool_->poll_once();
     } catch (const std::bad_alloc&) {
     }
     const bool has_failed = test::has_allocation_failed();

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "shoal/image.hpp"
-#include "shoal/runner.hpp"
+#include "shoal/client.hpp"
 
 namespace shoal {
 
@@ -31,19 +31,19 @@ using Classes = std::vector<ClassScore>;
 
 /// Turns pictures into a model's input, runs the model, and reads its first output. Probabilities (not negative, sum 1) stay
 /// unchanged; other outputs are scores, and go through a softmax.
-///   Lifetime  valid while the runner exists. Keeps the preprocessing and labels of create(): make a new classifier when a
+///   Lifetime  keeps the preprocessing and labels of create(): make a new classifier when a
 ///             reload changes them
 ///   Threads   thread-safe
 class ImageClassifier {
  public:
   /// Asks the runner for the model's description. If neither the options nor the model give a preprocessing, uses ImageNet's
   /// (0..1 for one channel) and adds a warning.
-  ///   Errors  those of Runner::describe(); kFailedPrecondition (the model does not take pictures); kInvalidArgument (the
+  ///   Errors  those of Client::describe(); kFailedPrecondition (the model does not take pictures); kInvalidArgument (the
   ///           preprocessing does not fit the model's input)
-  static Result<ImageClassifier> create(Runner& runner, std::string model, ImageClassifierOptions options = {});
+  static Result<ImageClassifier> create(Client client, std::string model, ImageClassifierOptions options = {});
 
   /// The classes of one picture.
-  ///   Errors  those of Runner::submit(); kInvalidArgument (the picture is so thin that resizing it would make a side longer than
+  ///   Errors  those of Client::submit(); kInvalidArgument (the picture is so thin that resizing it would make a side longer than
   ///           32768 pixels or the whole larger than 2^28); kFailedPrecondition (the output is not a list of classes, or has
   ///           another number of classes than the model has labels)
   Result<Classes> classify(const Image& image) const;
@@ -59,12 +59,12 @@ class ImageClassifier {
   std::vector<std::string> warnings() && { return std::move(warnings_); }
 
  private:
-  ImageClassifier(Runner& runner, ModelInfo info, ImageClassifierOptions options);
+  ImageClassifier(Client client, ModelInfo info, ImageClassifierOptions options);
   Status choose_preprocess();
   Result<Prediction> submit(std::span<const Image> images) const;
   Status read_classes(const Tensors& outputs, std::size_t count, std::vector<Classes>& all) const;
 
-  Runner* runner_;
+  Client client_;
   ModelInfo info_;
   ImageClassifierOptions options_;
   Preprocess preprocess_;

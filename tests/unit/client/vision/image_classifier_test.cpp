@@ -3,12 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <mutex>
+#include <memory>
 #include <type_traits>
 #include <utility>
 
 #include "shm/base/errors.hpp"
 #include "shoal/predictor.hpp"
+#include "tests/support/function_client.hpp"
 
 namespace shoal {
 namespace {
@@ -19,35 +20,25 @@ static_assert(!std::is_reference_v<decltype(std::declval<ImageClassifier>().prep
 static_assert(!std::is_reference_v<decltype(std::declval<ImageClassifier>().warnings())>);
 static_assert(!std::is_reference_v<decltype(std::declval<Predictor>().info())>);
 
-/// An outcome that is there from the start.
-class DoneOutcome final : public PendingOutcome {
- public:
-  explicit DoneOutcome(Result<Tensors> outputs) { outcome_.outputs = std::move(outputs); }
-  bool ready() override { return true; }
-  bool wait_for(std::chrono::nanoseconds) override { return true; }
-  const Outcome& outcome() override { return outcome_; }
-  void cancel() override {}
-
- private:
-  Outcome outcome_;
-};
-
 /// A model whose score of class c is the mean of channel c.
 ///   Threads  thread-bound
-class ColorModel final : public Runner {
+class ColorModel {
  public:
-  ColorModel() {
+  ColorModel()
+      : core_(std::make_shared<test::FunctionClient>(ModelInfo(), [this](const Tensors& inputs) { return run(inputs); })) {
     info.name = "colors";
     info.inputs = {{"data", DType::kFloat32, {-1, 3, 4, 4}}};
     info.outputs = {{"scores", DType::kFloat32, {-1, 3}}};
     info.labels = {"red", "green", "blue"};
     info.preprocess = Preprocess{};
   }
+  operator Client() const { return Client(core_); }  // NOLINT(google-explicit-constructor): as a Pool
 
-  Prediction submit(std::string_view, Tensors inputs, SubmitOptions) override {
+ private:
+  Result<Tensors> run(const Tensors& inputs) {
     const Tensor& input = inputs.at(0).tensor;
     batches.push_back(input.shape()[0]);
-    if (!failure.ok()) return Prediction(std::make_shared<DoneOutcome>(failure));
+    if (!failure.ok()) return failure;
     Tensor scores = Tensor::create(DType::kFloat32, {input.shape()[0], input.shape()[1]}).value();
     const std::size_t plane = input.values<float>().size() / scores.values<float>().size();
     for (std::size_t i = 0; i < scores.values<float>().size(); ++i) {
@@ -56,15 +47,13 @@ class ColorModel final : public Runner {
     }
     Tensors outputs;
     outputs.push_back({"scores", std::move(scores)});
-    return Prediction(std::make_shared<DoneOutcome>(std::move(outputs)));
+    return outputs;
   }
 
-  Result<ModelInfo> describe(std::string_view model, std::uint64_t) override {
-    if (model != info.name) return not_found("no model '{}'", model);
-    return info;
-  }
+  const std::shared_ptr<test::FunctionClient> core_;
 
-  ModelInfo info;
+ public:
+  ModelInfo& info = core_->info;
   Status failure;
   std::vector<std::int64_t> batches;
 };

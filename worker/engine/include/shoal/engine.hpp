@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "shoal/runner.hpp"
+#include "shoal/client.hpp"
 
 namespace shoal {
 
@@ -40,7 +40,7 @@ struct EngineOptions {
 /// ones that it makes are compiled anew. An Engine that was moved from answers kFailedPrecondition, and so does one of the parent
 /// in a forked child, which has none of its threads: load the model again there.
 ///   Threads  thread-safe
-class Engine final : public Runner {
+class Engine {
  public:
   /// `path` is a prefix, prefix@epoch, a directory, or "builtin:identity". The first load of a model on a machine measures which
   /// algorithms are fastest, in a child that this call waits for and reaps. The child is a fork of this process. A process with
@@ -54,7 +54,7 @@ class Engine final : public Runner {
 
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
-  ~Engine() override;  ///< waits for requests that run; requests that wait end with kCancelled
+  ~Engine();  ///< waits for requests that run; requests that wait end with kCancelled
 
   /// Runs on the calling thread once a context is free.
   ///   inputs   one per model input, any order; labels are ignored. A state that is left out is zeros
@@ -65,8 +65,16 @@ class Engine final : public Runner {
   ///   Errors   kNotFound (another name or version), kOverloaded (`queue_limit` requests wait; Outcome::retry_after says when to
   ///            try again), kDeadlineExceeded (before it began), kCancelled, kInternal (no thread can be started), and those of
   ///            run()
-  Prediction submit(std::string_view model, Tensors inputs, SubmitOptions options = {}) override;
-  Result<ModelInfo> describe(std::string_view model = {}, std::uint64_t version = 0) override;
+  Prediction submit(std::string_view model, Tensors inputs, SubmitOptions options = {});
+  /// Submits one request and waits for its outputs.
+  Result<Tensors> predict(std::string_view model, Tensors inputs, SubmitOptions options = {}) {
+    return submit(model, std::move(inputs), options).get();
+  }
+  Result<ModelInfo> describe(std::string_view model = {}, std::uint64_t version = 0);
+
+  /// This engine for code that takes any Client: handles of models, completion queues, coroutines.
+  Client client() const;
+  operator Client() const { return client(); }  // NOLINT(google-explicit-constructor): an Engine is one
 
   /// Warnings of load(), such as unused parameters.
   const std::vector<std::string>& warnings() const&;
@@ -76,8 +84,8 @@ class Engine final : public Runner {
 
  private:
   struct Impl;
-  explicit Engine(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit Engine(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace shoal

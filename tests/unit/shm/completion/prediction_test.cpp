@@ -1,10 +1,11 @@
-#include "shoal/runner.hpp"
-
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <type_traits>
 #include <utility>
+
+#include "shm/completion/pending_outcome.hpp"
+#include "shoal/client.hpp"
 
 namespace shoal {
 namespace {
@@ -26,9 +27,12 @@ concept HasArrow = requires(R&& result) {
 static_assert(HasArrow<Result<Tensors>&> && !HasArrow<Result<Tensors>>);
 
 /// Its outcome is there from the beginning, and changes when it is destroyed.
-class Done final : public PendingOutcome {
+class Done final : public completion::PendingOutcome {
  public:
   ~Done() override { outcome_.batch = 99; }
+  bool is_done() const override { return true; }
+  void add_notice(std::shared_ptr<completion::Notice>) override {}
+  std::shared_ptr<completion::ClientCore> core() override { return nullptr; }
   bool ready() override { return true; }
   bool wait_for(std::chrono::nanoseconds) override { return true; }
   const Outcome& outcome() override { return outcome_; }

@@ -1,0 +1,126 @@
+#include "shoal/client.hpp"
+
+#include <optional>
+#include <utility>
+
+#include "shm/base/errors.hpp"
+#include "shm/completion/client_core.hpp"
+#include "shm/completion/request_state.hpp"
+#include "shoal/completion_queue.hpp"
+
+namespace shoal {
+
+using completion::Callback;
+using completion::PendingOutcome;
+
+namespace {
+
+Status no_client() { return failed_precondition("this Client or Model is of no Pool and no Engine: it was default-constructed"); }
+
+const Outcome& outcome_of_none() {
+  static const Outcome none{.outputs = Status(StatusCode::kFailedPrecondition,
+                                              "this Prediction has no request: it was default-constructed or moved from")};
+  return none;
+}
+
+/// It failed before any client had it.
+class Failed final : public PendingOutcome {
+ public:
+  explicit Failed(Status why) : outcome_{.outputs = std::move(why)} {}
+  bool is_done() const override { return true; }
+  bool ready() override { return true; }
+  bool wait_for(std::chrono::nanoseconds) override { return true; }
+  const Outcome& outcome() override { return outcome_; }
+  void cancel() override {}
+  void add_notice(std::shared_ptr<completion::Notice> notice) override { notice->notify(); }
+  std::shared_ptr<completion::ClientCore> core() override { return nullptr; }
+
+ private:
+  const Outcome outcome_;
+};
+
+}  // namespace
+
+Prediction completion::failed(Status why) { return Prediction(std::make_shared<Failed>(std::move(why))); }
+
+// ---- Prediction ----
+
+bool Prediction::ready() const { return !pending_ || pending_->ready(); }
+bool Prediction::wait_for(std::chrono::nanoseconds limit) const { return !pending_ || pending_->wait_for(limit); }
+const Outcome& Prediction::outcome() const& { return pending_ ? pending_->outcome() : outcome_of_none(); }
+void Prediction::cancel() const {
+  if (pending_) pending_->cancel();
+}
+
+Status Prediction::then(std::function<void(const Outcome&)> callback, Executor executor) const {
+  const auto core = pending_ ? pending_->core() : nullptr;
+  if (!core) {  // it is complete, and there is no thread
+    callback(outcome());
+    return {};
+  }
+  const auto registered = std::make_shared<Callback>();
+  registered->run = [callback = std::move(callback), request = pending_] { callback(request->outcome()); };
+  registered->executor = std::move(executor);
+  return core->callbacks().add(*core, *pending_, registered);
+}
+
+// ---- Client ----
+
+Result<Model> Client::model(std::string_view name, std::uint64_t version) const {
+  SHOAL_ASSIGN_OR_RETURN(ModelInfo info, describe(name, version));
+  Model model;
+  model.core_ = core_;
+  model.name_ = name;
+  model.version_ = version;
+  model.first_info_ = std::make_shared<const ModelInfo>(std::move(info));
+  return model;
+}
+
+Result<ModelInfo> Client::describe(std::string_view model, std::uint64_t version) const {
+  return core_ ? core_->describe(model, version) : no_client();
+}
+
+Prediction Client::submit(std::string_view model, Tensors inputs, SubmitOptions options) const {
+  std::shared_ptr<PendingOutcome> handle;
+  if (!core_) return completion::failed(no_client());
+  core_->submit({.model = model, .inputs = inputs, .outputs = {}, .options = options, .notice = nullptr}, handle);
+  return Prediction(std::move(handle));
+}
+
+Result<Tensor> Client::loan(DType dtype, const Shape& shape) const { return core_ ? core_->loan(dtype, shape) : no_client(); }
+Result<Tensor> Client::loan_output(DType dtype, const Shape& shape) const {
+  return core_ ? core_->loan_output(dtype, shape) : no_client();
+}
+
+void Client::poll_once() const {
+  if (!core_) return;
+  core_->poll();
+  core_->callbacks().run_in_own_loop();
+}
+
+// ---- Model ----
+
+std::shared_ptr<const ModelInfo> Model::info() const {
+  auto known = core_ ? core_->known_info(name_, version_) : nullptr;
+  if (!known) known = first_info_;
+  static const auto none = std::make_shared<const ModelInfo>();
+  return known ? known : none;
+}
+
+Prediction Model::submit(Tensors inputs, SubmitOptions options) const {
+  if (options.version == 0) options.version = version_;
+  return Client(core_).submit(name_, std::move(inputs), options);
+}
+
+Result<Tensors> Model::predict(Tensors inputs, SubmitOptions options) const { return submit(std::move(inputs), options).get(); }
+
+Inference Model::infer(Tensors inputs, SubmitOptions options, std::stop_token stop, Executor executor) const {
+  Request request(*this);
+  if (request.state_) {
+    request.state_->inputs = std::move(inputs);
+    request.state_->options = options;
+  }
+  return infer(std::move(request), std::move(stop), std::move(executor));
+}
+
+}  // namespace shoal

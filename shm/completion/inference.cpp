@@ -1,0 +1,75 @@
+// Model::infer(): a request as an awaitable.
+#include <optional>
+#include <utility>
+
+#include "shm/base/errors.hpp"
+#include "shm/completion/client_core.hpp"
+#include "shm/completion/request_state.hpp"
+#include "shoal/completion_queue.hpp"
+
+namespace shoal {
+
+using completion::Callback;
+using completion::RequestState;
+
+struct Inference::State {
+  std::shared_ptr<completion::ClientCore> core;
+  std::shared_ptr<RequestState> request;
+  std::stop_token stop;
+  Executor executor;
+  Status refused;  ///< why it was not submitted
+  std::optional<std::stop_callback<std::function<void()>>> on_stop;
+};
+
+Inference::Inference(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Inference::Inference(Inference&&) noexcept = default;
+Inference::~Inference() = default;
+
+Inference Model::infer(Request request, std::stop_token stop, Executor executor) const {
+  auto state = std::make_unique<Inference::State>();
+  state->core = core_;
+  state->request = std::move(request.state_);
+  state->stop = std::move(stop);
+  state->executor = std::move(executor);
+  return Inference(std::move(state));
+}
+
+// Once the callback is registered, the coroutine may go on in another thread, and end with all that is here.
+bool Inference::await_suspend(std::coroutine_handle<> coroutine) {
+  State& state = *state_;
+  const std::shared_ptr<RequestState> request = state.request;
+  const std::shared_ptr<completion::ClientCore> core = state.core;
+  if (!core || !request)
+    state.refused = failed_precondition("this Model or Request is none: it was default-constructed or moved from");
+  else if (request->model.core_ != core)
+    state.refused = failed_precondition("model '{}': the request is for another client", request->model.name());
+  else if (Status usable = core->usable(); !usable.ok())
+    state.refused = std::move(usable);
+  else if (request->is_under_way.exchange(true, std::memory_order_acquire))
+    state.refused = failed_precondition("model '{}': the request is under way", request->model.name());
+  if (!state.refused.ok()) return false;
+
+  const auto callback = std::make_shared<Callback>();
+  callback->run = [request, coroutine] {
+    request->is_under_way.store(false, std::memory_order_release);
+    coroutine.resume();
+  };
+  callback->executor = std::move(state.executor);
+  core->submit(completion::submission_of(*request, nullptr), request->handle);
+  const std::shared_ptr<completion::PendingOutcome> handle = request->handle;
+  state.on_stop.emplace(std::move(state.stop), [handle] { handle->cancel(); });
+  if (Status added = core->callbacks().add(*core, *handle, callback); !added.ok()) {
+    request->is_under_way.store(false, std::memory_order_release);
+    state.refused = std::move(added);
+    return false;
+  }
+  return true;
+}
+
+Result<Tensors> Inference::await_resume() {
+  if (!state_->refused.ok()) return state_->refused;
+  state_->on_stop.reset();
+  return state_->request->handle->outcome().outputs;
+}
+
+}  // namespace shoal

@@ -1,0 +1,60 @@
+// PendingOutcome: a submitted request, as its handles see it. Notice: who is told when it is complete.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "shm/completion/waitable.hpp"
+#include "shoal/outcome.hpp"
+
+namespace shoal::completion {
+
+/// Told once that a request is complete. It belongs to one request at a time.
+class Notice {
+ public:
+  virtual ~Notice() = default;
+  /// Called by the thread that completes the request, perhaps with locks of the client held: it takes its own lock at most, and
+  /// runs nothing of the user's. Returns what is done now, so that the caller wakes who waits for it.
+  virtual const Waitable& notify() noexcept = 0;
+
+ private:
+  friend class Notices;
+  std::shared_ptr<Notice> next_;
+};
+
+/// The notices of one request.
+class Notices {
+ public:
+  void add(std::shared_ptr<Notice> notice) {
+    notice->next_ = std::move(first_);
+    first_ = std::move(notice);
+  }
+  /// One of them, to be told; null if there are no more. The last hold on it must not end with a lock held, because it may keep
+  /// tensors of the user's.
+  std::shared_ptr<Notice> take() {
+    std::shared_ptr<Notice> notice = std::move(first_);
+    if (notice) first_ = std::move(notice->next_);
+    return notice;
+  }
+
+ private:
+  std::shared_ptr<Notice> first_;
+};
+
+/// One request. Each kind of client has its own.
+///   Threads  thread-safe
+class PendingOutcome {
+ public:
+  virtual ~PendingOutcome() = default;
+  virtual bool is_done() const = 0;                             ///< looks; does nothing for it
+  virtual bool ready() = 0;                                     ///< never blocks
+  virtual bool wait_for(std::chrono::nanoseconds limit) = 0;    ///< true if it is ready
+  virtual const Outcome& outcome() = 0;                         ///< waits
+  virtual void cancel() = 0;                                    ///< best effort
+  virtual void add_notice(std::shared_ptr<Notice> notice) = 0;  ///< told at once if it is ready
+  /// Of the client that runs it; null if there is none.
+  virtual std::shared_ptr<class ClientCore> core() = 0;
+};
+
+}  // namespace shoal::completion

@@ -1,0 +1,39 @@
+// RequestState: what a Request is.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "shm/completion/client_core.hpp"
+#include "shm/completion/pending_outcome.hpp"
+#include "shm/completion/ready_list.hpp"
+#include "shoal/client.hpp"
+#include "shoal/tensor.hpp"
+
+namespace shoal::completion {
+
+/// It belongs to its user, or, while it is under way, to the client that runs it.
+struct RequestState final : ReadyItem {
+  explicit RequestState(Model its) : model(std::move(its)) {}
+  void drop() noexcept override { is_under_way.store(false, std::memory_order_release); }
+
+  const Model model;
+  Tensors inputs, outputs;
+  SubmitOptions options;
+  std::uint64_t id = 0, tag = 0;
+  std::shared_ptr<PendingOutcome> handle;  ///< of the last time it was submitted; null: never
+  std::atomic<bool> is_under_way{false};
+};
+
+/// What is submitted for it. Inputs and outputs stay with the request.
+inline Submission submission_of(const RequestState& request, std::shared_ptr<Notice> notice) {
+  SubmitOptions options = request.options;
+  if (options.version == 0) options.version = request.model.version();
+  return {request.model.name(), request.inputs, request.outputs, options, std::move(notice)};
+}
+
+/// A handle of a request that has failed already, of no client.
+Prediction failed(Status why);
+
+}  // namespace shoal::completion
