@@ -14,7 +14,8 @@ namespace {
 constexpr std::size_t kMaxLearnedShapes = 64;
 constexpr int kMostSentBlindly = 32;
 constexpr std::uint64_t kMostBytesSentBlindly = 1 << 20;
-constexpr std::size_t kMostUnderWay = 32'768;  // with a CANCEL for each, they fit ZeroMQ's queue of 100 000
+constexpr std::size_t kMostUnderWay =
+    32'768;  // whatever the option says: with a CANCEL for each, they fit ZeroMQ's queue of 100 000
 
 std::string_view as_text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
@@ -113,11 +114,12 @@ void PoolCore::progress_after_sends() try {
 
 // Sends the request, or parks it until the model is described.
 void PoolCore::route(const std::shared_ptr<PendingRequest>& request) {
-  if (requests_.size() + old_requests_.size() + parked_.size() >= kMostUnderWay) {
+  if (const std::size_t most = std::min(options_.in_flight_limit, kMostUnderWay);
+      requests_.size() + old_requests_.size() + parked_.size() >= most) {
     return fail(*request,
-                overloaded("model '{}': {} requests of this pool are unanswered, because the daemon in {} is too slow, or "
-                           "because a model loads",
-                           request->model.name, kMostUnderWay, options_.directory));
+                overloaded("model '{}': {} requests of this pool are unanswered (PoolOptions::in_flight_limit), because the "
+                           "daemon in {} is too slow, or because a model loads",
+                           request->model.name, most, options_.directory));
   }
   const auto known = models_.find(request->model);
   if (known != models_.end() && known->second.description && is_ready()) return send_request(request, known->second);

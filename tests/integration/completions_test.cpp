@@ -187,6 +187,24 @@ TEST_F(CompletionsTest, AForkedChildGetsErrors) {
   EXPECT_EQ(queue.next(completions), 1u);
 }
 
+TEST_F(CompletionsTest, OneMoreThanThePoolTakesIsRefusedAtOnce) {
+  Pool pool = daemon_.connect({.in_flight_limit = 3});
+  const Model model = pool.client().model("echo").value();
+  const StoppedModel stopped(daemon_, "echo");
+  CompletionQueue queue(pool);
+  std::vector<Request> requests;
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    requests.push_back(request(model, 1));
+    ASSERT_TRUE(queue.submit(requests.back(), i).ok());
+  }
+  std::array<Completion, 4> completions;
+  ASSERT_EQ(queue.poll(completions), 1u);
+  EXPECT_EQ(completions[0].tag, 3u);
+  const Status status = requests[3].outputs().status();
+  EXPECT_EQ(status.code(), StatusCode::kOverloaded);
+  EXPECT_NE(status.message().find("in_flight_limit"), std::string::npos) << status.message();
+}
+
 TEST_F(CompletionsTest, AModelsInfoFollowsAReload) {
   Pool pool = daemon_.connect();
   const Model model = pool.client().model("echo").value();

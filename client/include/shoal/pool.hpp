@@ -32,6 +32,8 @@ struct PoolOptions {
   /// Pool then ends with kUnavailable. A call may wait longer while the daemon gives signs of life: load() and describe() wait
   /// for a model that loads. Greater than 0. Requests have `SubmitOptions::timeout` instead: see Pool::submit().
   std::chrono::nanoseconds control_timeout = std::chrono::seconds(5);
+  /// Requests that may be unanswered at the same time, at most 32768; one more is answered kOverloaded at once.
+  std::size_t in_flight_limit = 32'768;
   std::size_t session_limit = 1024;  ///< sessions that may be open at the same time
   /// A session that was not used for so long is closed, and its memory is freed, while the pool is used. 0 = never. If the pool
   /// was not used for a while, because this process was stopped for example, that counts as a quarter of it at most.
