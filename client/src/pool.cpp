@@ -66,9 +66,9 @@ void Session::close() {
 
 Prediction Session::submit(Tensors inputs, SubmitOptions options) {
   if (!core_) return completion::failed(session_moved_from());
-  std::shared_ptr<completion::PendingOutcome> handle;
+  completion::HandleSlot handle;
   core_->submit({.model = state_->model, .inputs = inputs, .outputs = {}, .options = options, .notice = nullptr}, state_, handle);
-  return Prediction(std::move(handle));
+  return Prediction(handle.get());
 }
 
 Status Session::reset() { return core_ ? core_->reset_session(*state_) : session_moved_from(); }

@@ -192,24 +192,27 @@ std::uint64_t PoolCore::output_bytes(const PendingRequest& request, const ModelE
 
 void PoolCore::offer_outputs(PendingRequest& request, const ModelEntry& entry) {
   const std::vector<TensorSpec>& outputs = entry.description->info.outputs;
-  request.output_slots.assign(outputs.size(), {});
+  take_back_outputs(request);
+  request.output_slots.resize(outputs.size());
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     OutputSlot& offered = request.output_slots[i];
     if (!request.own_outputs.empty()) offered = offer_own(request, outputs[i].name);
     const std::uint64_t bytes = offered.owner ? 0 : output_bytes(request, entry, i);
     if (auto slot = bytes > 0 ? output_->allocate(bytes) : nullptr)
-      offered = {slot, slot->data(), slot->offset(), slot->capacity_bytes()};
+      offered = {slot, slot->data(), slot->offset(), slot->capacity_bytes(), false};
   }
 }
 
-// Memory of the caller's that lies in the output arena. Into other memory the output is copied when it has come.
+// Memory of the caller's that lies in the output arena. Into other memory the output is copied when it has come; likewise if a
+// worker may still write there for an earlier request, which the daemon has not released.
 OutputSlot PoolCore::offer_own(const PendingRequest& request, std::string_view name) {
   const auto own = std::ranges::find(request.own_outputs, name, &NamedTensor::name);
   if (own == request.own_outputs.end()) return {};
   const TensorView& view = own->tensor.view();
   const auto offset = output_->offset_of(view);
-  if (!offset) return {};
-  return {own->tensor.owner(), view.data, *offset, view.size_bytes()};
+  if (!offset || std::ranges::count(own_in_use_, view.data) > 0) return {};
+  own_in_use_.push_back(view.data);
+  return {own->tensor.owner(), view.data, *offset, view.size_bytes(), true};
 }
 
 // To grow an arena takes long. So prepare() does it without the mutex, and offer_outputs() finds the room then. It grows the
@@ -318,25 +321,14 @@ void PoolCore::leave_old_connection() {
   if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);
 }
 
-// What a thread has destroyed leaves its room for the next time.
-Owners& room_for_owners() {
-  thread_local Owners room;
-  return room;
-}
-
-PoolCore::Left::~Left() {
-  if (owners.empty()) return;
-  owners.clear();
-  if (room_for_owners().capacity() == 0) room_for_owners().swap(owners);
-}
-
 // Requests of old_ have slots in left_input_.
 PoolCore::Left PoolCore::take_left() {
   Left left;
   left.arenas = {old_ ? nullptr : std::exchange(left_input_, nullptr), std::exchange(left_output_, nullptr)};
-  if (left_owners_.empty()) return left;
-  left.owners.swap(room_for_owners());
-  left.owners.swap(left_owners_);
+  const std::size_t usual = std::min(left_owners_.size(), left.owners.size());
+  std::move(left_owners_.end() - static_cast<std::ptrdiff_t>(usual), left_owners_.end(), left.owners.begin());
+  left_owners_.resize(left_owners_.size() - usual);
+  if (!left_owners_.empty()) left.more.swap(left_owners_);
   return left;
 }
 

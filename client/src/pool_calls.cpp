@@ -126,6 +126,7 @@ Result<ModelInfo> PoolCore::describe(std::string_view model, std::uint64_t versi
   std::shared_ptr<ControlCall> call;
   {
     const Lock lock(*this);
+    if (is_closed_) return cancelled("the pool was destroyed");
     const ModelKey key{std::string(model), version};
     const auto known = models_.find(key);
     const auto under_way = known == models_.end() ? calls_.end() : calls_.find(known->second.describe_seq);
@@ -134,6 +135,7 @@ Result<ModelInfo> PoolCore::describe(std::string_view model, std::uint64_t versi
     } else {
       SHOAL_ASSIGN_OR_RETURN(call, ask_description(key));
     }
+    want_connection();
     progress();
   }
   // If there is no answer, the call stays, because requests may wait for it.
@@ -162,8 +164,10 @@ Result<std::string> PoolCore::ask(std::string json, std::vector<std::byte>* atta
   std::shared_ptr<ControlCall> call;
   {
     const Lock lock(*this);
+    if (is_closed_) return cancelled("the pool was destroyed");
     call = start_call(std::move(json));
     call->ends_daemon = ends_daemon;
+    want_connection();
     progress();
   }
   Result<std::string> answer = answer_of(*call);

@@ -57,12 +57,18 @@ void PoolCore::finish(Answer answer) {
   std::vector<Tensor> states;
   if (request.session) states = std::exchange(request.session->spare, {});
   const std::shared_ptr<Arena> arena = input_;
+  ++copying_;
   mutex_.unlock();
   Status copied = copy_answer(answer, arena.get(), states);
   mutex_.lock();
+  if (--copying_ == 0) copied_.notify_all();
   if (copied.ok() && request.session) copied = keep_states(request, std::move(states));
   if (request.session && arena != input_) move_later(request.session);
-  if (!copied.ok()) answer.outcome.outputs = std::move(copied);
+  leave_owners(answer.own_outputs, left_owners_);
+  if (!copied.ok()) {
+    if (answer.outcome.outputs.ok()) leave_owners(*answer.outcome.outputs, left_owners_);
+    answer.outcome.outputs = std::move(copied);
+  }
   complete(request, std::move(answer.outcome));
 }
 
@@ -80,8 +86,8 @@ Status PoolCore::copy_answer(Answer& answer, Arena* arena, std::vector<Tensor>& 
   for (NamedTensor& output : *answer.outcome.outputs) {
     const Tensor came = output.tensor;
     const auto bytes = came.owner() ? came.view().bytes() : answer.payload[next_frame++];
-    const auto own = std::ranges::find(request.own_outputs, output.name, &NamedTensor::name);
-    if (own != request.own_outputs.end()) {
+    const auto own = std::ranges::find(answer.own_outputs, output.name, &NamedTensor::name);
+    if (own != answer.own_outputs.end()) {
       const Tensor& memory = own->tensor;
       SHOAL_RETURN_IF_ERROR(
           check_matches({output.name, came.dtype(), came.shape()}, memory.dtype(), memory.shape(), "the memory for output")

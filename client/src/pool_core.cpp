@@ -19,6 +19,7 @@ namespace shoal::client {
 namespace {
 
 constexpr std::uint64_t kAttemptIntervalNs = 10'000'000;
+constexpr std::uint64_t kIdleIntervalNs = 1'000'000'000;  // while nobody waits for a daemon
 constexpr std::uint64_t kLeastAttemptNs = 2'000'000'000;  // what the daemon that answers a reconnect gets at least
 constexpr std::uint64_t kAttachReadIntervalNs = 1'000'000;
 constexpr int kLooks = 4;  // checks per control_timeout for a message of the daemon
@@ -104,6 +105,7 @@ void PoolCore::end() {
   }
   fail_everything(why);
   for (; !answers_.empty(); answers_.pop_front()) fail(*answers_.front().request, copy_of(why));
+  while (copying_ > 0) copied_.wait(mutex_);  // those answers are complete, too
   while (!sessions_.empty()) drop_session(*sessions_.front(), copy_of(why));
   drop_other_connections();
   connection_.reset();
@@ -172,7 +174,8 @@ bool PoolCore::wait_for_outcome(PendingRequest& request, std::uint64_t until_ns)
 // Counts silence in checks, not in seconds. If this process itself was stopped for a long time, that counts as one check. Without
 // a connection, reconnect_timeout bounds the wait.
 bool PoolCore::SilentLooks::look(PoolCore& core) {
-  const bool is_first = silent_ < 0, is_silent = !is_first && core.is_ready() && core.heard_ == heard_;
+  const bool waits = !core.requests_.empty() || !core.old_requests_.empty() || !core.parked_.empty() || !core.calls_.empty();
+  const bool is_first = silent_ < 0, is_silent = !is_first && waits && core.is_ready() && core.heard_ == heard_;
   silent_ = is_silent ? silent_ + 1 : 0;
   heard_ = core.heard_;
   if (is_silent && (!core.ping_ || core.ping_->is_done())) core.ping_ = core.start_call(control_json("ping"));
@@ -196,21 +199,30 @@ bool PoolCore::wait_while_alive(const Waitable& target) {
 // Whoever waits here waits for any of many requests. Those that have a deadline end by expire_sent(); those that have none end
 // like the one that wait_for_outcome() waits for.
 void PoolCore::wait(completion::ReadyList& list, std::chrono::steady_clock::time_point until, const std::stop_token& stop) {
-  const std::stop_callback wake(stop, [&] {
-    const Lock lock(*this);
-    wake_waiters_of(list);
-  });
+  const std::stop_callback wake_up(stop, [&] { wake(list); });
   const std::uint64_t until_ns = until == until.max() ? kForever : count_ns(until.time_since_epoch());
-  SilentLooks looks;
   while (!list.is_done() && !stop.stop_requested() && monotonic_now_ns() < until_ns) {
     {
       const Lock lock(*this);
       if (is_closed_) return;
-      if (looks.look(*this)) end_overdue();
+      look_for_silence();
     }
     wait(list, std::min(until_ns, monotonic_now_ns() + look_interval_ns()), stop);
     if (fork_guard_.in_child()) return;
   }
+}
+
+void PoolCore::wake(completion::ReadyList& list) {
+  const Lock lock(*this);
+  wake_waiters_of(list);
+}
+
+// All who wait for any of many requests look together, so short waits count as long ones do.
+void PoolCore::look_for_silence() {
+  const std::uint64_t now_ns = monotonic_now_ns();
+  if (now_ns < next_look_ns_) return;
+  next_look_ns_ = now_ns + look_interval_ns();
+  if (looks_.look(*this)) end_overdue();
 }
 
 Status PoolCore::silence(std::string_view what) {
@@ -238,13 +250,18 @@ bool PoolCore::is_overdue(const PendingRequest& request) const {
 }
 
 bool PoolCore::wait_for_outcome(PendingRequest& request) {
-  if (request.deadline_ns != kForever) return wait_for_outcome(request, kForever);
   SilentLooks looks;
-  while (!wait(request, monotonic_now_ns() + look_interval_ns())) {
+  while (!request.is_done()) {
+    if (fork_guard_.in_child()) return false;
+    if (request.deadline_ns != kForever) {
+      wait_for_outcome(request, kForever);
+      continue;
+    }
+    if (wait(request, monotonic_now_ns() + look_interval_ns())) break;
     if (fork_guard_.in_child()) return false;
     const Lock lock(*this);
-    if (request.is_done()) break;
-    if (looks.look(*this) && is_overdue(request)) fail(request, silence(format("a request of model '{}'", request.model.name)));
+    if (looks.look(*this) && !request.is_settled() && is_overdue(request))
+      fail(request, silence(format("a request of model '{}'", request.model.name)));
   }
   return true;
 }
@@ -285,12 +302,14 @@ void PoolCore::expire(PendingRequest& request) {
     progress();
   } catch (const std::bad_alloc&) {
   }
-  if (!request.is_done()) fail(request, no_answer(request));
+  if (!request.is_settled()) fail(request, no_answer(request));
 }
 
-Status PoolCore::no_answer(const PendingRequest& request) const {
+Status PoolCore::no_answer(const PendingRequest& request) const noexcept try {
   return deadline_exceeded("model '{}': no answer from the daemon in {} within the request's timeout", request.model.name,
                            options_.directory);
+} catch (const std::bad_alloc&) {
+  return Status(StatusCode::kDeadlineExceeded, "timeout");  // a text of this length allocates nothing
 }
 
 void PoolCore::poll() {
@@ -298,6 +317,7 @@ void PoolCore::poll() {
   if (!mutex_.try_lock()) return;
   const Lock lock(*this, std::adopt_lock);
   progress();
+  look_for_silence();
 }
 
 // Polls without the mutex. A thread that closes one of these descriptors meanwhile also wakes this one, which then polls again.
@@ -385,7 +405,15 @@ void PoolCore::advance_connection() {
   }
 }
 
+// While nobody waited for a daemon, attempts were rare.
+void PoolCore::want_connection() {
+  if (is_ready()) return;
+  next_attempt_ns_ = std::min(next_attempt_ns_, last_attempt_ns_ + kAttemptIntervalNs);
+  advance_connection();
+}
+
 Status PoolCore::begin_connection(std::uint64_t give_up_at_ns) {
+  last_attempt_ns_ = monotonic_now_ns();
   if (has_arenas() && !input_) {
     SHOAL_ASSIGN_OR_RETURN(auto input, Arena::create("input", arena_limit_bytes_, Seals::kOneWriter));
     use_input(std::move(input));
@@ -423,7 +451,8 @@ void PoolCore::lose_connection(const Status& why) {
   if (connection_) left_output_ = std::exchange(output_, nullptr);  // an old worker may still write into it
   drop_other_connections();
   connection_.reset();
-  next_attempt_ns_ = now_ns + (was_ready ? 0 : kAttemptIntervalNs);
+  const bool is_idle = requests_.empty() && old_requests_.empty() && parked_.empty() && calls_.empty();
+  next_attempt_ns_ = now_ns + (was_ready ? 0 : is_idle ? kIdleIntervalNs : kAttemptIntervalNs);
   if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);
 
   // Slots that the dead daemon did not release are free: its workers can no longer answer, and outputs get a new arena.
@@ -431,7 +460,7 @@ void PoolCore::lose_connection(const Status& why) {
   for (const auto* sent : {&old_requests, &requests}) {
     for (const auto& [seq, request] : *sent) {
       if (request->is_settled()) {
-        release_slots_of(*request, left_owners_);
+        release_slots_of(*request);
       } else {
         request->may_have_run = true;
         if (request->is_cancelled)
@@ -461,7 +490,7 @@ void PoolCore::fail_everything(const Status& why) {
     const auto requests = std::exchange(*sent, {});
     for (const auto& [seq, request] : requests) {
       request->may_have_run = true;
-      fail(*request, copy_of(why));
+      if (!request->is_settled()) fail(*request, copy_of(why));
     }
   }
   models_.clear();

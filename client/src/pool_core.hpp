@@ -50,16 +50,16 @@ class PoolCore final : public completion::ClientCore {
   static Result<std::shared_ptr<PoolCore>> connect(PoolOptions options);
   ~PoolCore() override;
 
-  void submit(completion::Submission submission, std::shared_ptr<completion::PendingOutcome>& handle) override;
+  void submit(completion::Submission submission, completion::HandleSlot& handle) override;
   /// A step of a session, if `session` is not null.
-  void submit(completion::Submission submission, std::shared_ptr<SessionState> session,
-              std::shared_ptr<completion::PendingOutcome>& handle);
+  void submit(completion::Submission submission, std::shared_ptr<SessionState> session, completion::HandleSlot& handle);
   Result<ModelInfo> describe(std::string_view model, std::uint64_t version) override;
   std::shared_ptr<const ModelInfo> known_info(std::string_view model, std::uint64_t version) override;
   Result<Tensor> loan(DType dtype, const Shape& shape) override;
   Result<Tensor> loan_output(DType dtype, const Shape& shape) override;
   Status usable() override;
   void wait(completion::ReadyList& list, std::chrono::steady_clock::time_point until, const std::stop_token& stop) override;
+  void wake(completion::ReadyList& list) override;
   PoolUsage usage();
   Result<std::shared_ptr<SessionState>> open_session(std::string_view model);
   void close_session(SessionState& session);
@@ -88,19 +88,17 @@ class PoolCore final : public completion::ClientCore {
   void add_notice(PendingRequest& request, std::shared_ptr<completion::Notice> notice);
   /// Called when the user no longer needs the outcome.
   void give_up(PendingRequest& request);
+  /// Whether only the caller has the request, which is complete and whose slots are released.
+  bool is_unshared(const std::shared_ptr<PendingRequest>& request);
 
  private:
   /// What nobody uses any more. It is destroyed without the mutex: unmapping an arena takes half a second per GiB, and a caller's
   /// deleter takes as long as it likes.
   struct Left {
     std::array<std::shared_ptr<Arena>, 2> arenas;
-    Owners owners;
-
-    Left() = default;
-    Left(Left&&) = default;
-    Left& operator=(Left&&) = default;
-    ~Left();
-    bool is_empty() const { return !arenas[0] && !arenas[1] && owners.empty(); }
+    std::array<std::shared_ptr<void>, 16> owners;  ///< the usual number, so that the list of the core keeps its room
+    Owners more;
+    bool is_empty() const { return !arenas[0] && !arenas[1] && !owners[0]; }
   };
 
   /// Holds the mutex for a scope, and then destroys what was left.
@@ -144,11 +142,12 @@ class PoolCore final : public completion::ClientCore {
     std::shared_ptr<PendingRequest> request;
     Outcome outcome;
     wire::Payload payload;
+    Tensors own_outputs;  ///< memory of the caller's, to which it is copied
   };
 
   PoolCore(PoolOptions options, UniqueFd wake_fd);
   void end();
-  void send_new(const std::shared_ptr<PendingRequest>& request, completion::Submission submission);
+  void send_new(const std::shared_ptr<PendingRequest>& request, const completion::Submission& submission);
   void wait_locked(const Waitable& target, std::uint64_t until_ns, const std::stop_token& stop) SHOAL_REQUIRES(mutex_);
   void wake_next_driver() SHOAL_REQUIRES(mutex_);
   /// Looks whether the daemon has sent anything since the last look, and pings it if not.
@@ -167,14 +166,16 @@ class PoolCore final : public completion::ClientCore {
   Result<std::string> answer_of(ControlCall& call);
   bool is_overdue(const PendingRequest& request) const SHOAL_REQUIRES(mutex_);
   void end_overdue() SHOAL_REQUIRES(mutex_);
+  void look_for_silence() SHOAL_REQUIRES(mutex_);
   Status silence(std::string_view what) SHOAL_REQUIRES(mutex_);
-  Status no_answer(const PendingRequest& request) const;
+  Status no_answer(const PendingRequest& request) const noexcept;
   bool has_arenas() const { return options_.arena_limit_bytes > 0; }
   Status take_inputs(PendingRequest& request, const completion::Submission& submission);
   Status place_inputs(std::span<const NamedTensor> inputs, PendingRequest& request);
   Status place_input(RequestInput& input, Arena& arena, const std::string& model, std::uint64_t& frame_bytes);
   Status copy_input(RequestInput& input, Arena& arena, const std::string& model, std::uint64_t& frame_bytes);
-  void release_slots_of(PendingRequest& request, Owners& left);
+  void release_slots_of(PendingRequest& request) SHOAL_REQUIRES(mutex_);
+  void release_inputs_of(PendingRequest& request, Owners& left);
   Status no_room_for(const RequestInput& input, std::string_view name, const PendingRequest& request) const
       SHOAL_REQUIRES(mutex_);
   std::shared_ptr<Arena> arena_for_inputs() SHOAL_EXCLUDES(inputs_mutex_);
@@ -190,6 +191,7 @@ class PoolCore final : public completion::ClientCore {
   void progress() SHOAL_REQUIRES(mutex_);
   void progress_after_sends() SHOAL_REQUIRES(mutex_);
   void advance_connection() SHOAL_REQUIRES(mutex_);
+  void want_connection() SHOAL_REQUIRES(mutex_);
   Status begin_connection(std::uint64_t give_up_at_ns) SHOAL_REQUIRES(mutex_);
   void on_ready() SHOAL_REQUIRES(mutex_);
   void lose_connection(const Status& why) SHOAL_REQUIRES(mutex_);
@@ -241,6 +243,7 @@ class PoolCore final : public completion::ClientCore {
   std::uint64_t missing_output_bytes(const PendingRequest& request, const ModelEntry& entry) SHOAL_REQUIRES(mutex_);
   void offer_outputs(PendingRequest& request, const ModelEntry& entry) SHOAL_REQUIRES(mutex_);
   OutputSlot offer_own(const PendingRequest& request, std::string_view name) SHOAL_REQUIRES(mutex_);
+  void take_back_outputs(PendingRequest& request) SHOAL_REQUIRES(mutex_);
   void add_sent(const std::shared_ptr<PendingRequest>& request) SHOAL_REQUIRES(mutex_);
   Result<Tensor> loan_in(Arena& arena, DType dtype, const Shape& shape);
   void send_cancel(PendingRequest& request) SHOAL_REQUIRES(mutex_);
@@ -278,7 +281,13 @@ class PoolCore final : public completion::ClientCore {
   std::uint64_t next_part_ns_ SHOAL_GUARDED_BY(mutex_) = 0;
   /// The input arena of old_, and the output arena of the last daemon (take_left()).
   std::shared_ptr<Arena> left_input_ SHOAL_GUARDED_BY(mutex_), left_output_ SHOAL_GUARDED_BY(mutex_);
-  Owners left_owners_ SHOAL_GUARDED_BY(mutex_);  ///< likewise
+  Owners left_owners_ SHOAL_GUARDED_BY(mutex_);                        ///< likewise
+  std::vector<const std::byte*> own_in_use_ SHOAL_GUARDED_BY(mutex_);  ///< callers' outputs that a worker may write
+  int copying_ SHOAL_GUARDED_BY(mutex_) = 0;                           ///< threads that copy answers
+  Condition copied_;                                                   ///< end() waits for them
+  SilentLooks looks_ SHOAL_GUARDED_BY(mutex_);                         ///< of those who wait for any of many requests
+  std::uint64_t next_look_ns_ SHOAL_GUARDED_BY(mutex_) = 0;
+  std::uint64_t last_attempt_ns_ SHOAL_GUARDED_BY(mutex_) = 0;  ///< to connect
   wire::MessageContext context_;
   std::unique_ptr<Connection> connection_ SHOAL_GUARDED_BY(mutex_);
   std::unique_ptr<Connection> next_ SHOAL_GUARDED_BY(mutex_), old_ SHOAL_GUARDED_BY(mutex_);
@@ -322,6 +331,6 @@ class PoolCore final : public completion::ClientCore {
 };
 
 /// The caller's handle of a new request. In `handle` may be that of an earlier one, which is used again if nobody else has it.
-std::shared_ptr<PendingRequest> begin_handle(std::shared_ptr<PoolCore> core, std::shared_ptr<completion::PendingOutcome>& handle);
+std::shared_ptr<PendingRequest> begin_handle(const std::shared_ptr<PoolCore>& core, completion::HandleSlot& handle);
 
 }  // namespace shoal::client

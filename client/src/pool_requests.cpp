@@ -41,7 +41,8 @@ Status unreadable(const PendingRequest& request, const Status& why) {
 bool has_outputs_elsewhere(const PendingRequest& request, const Tensors& outputs) {
   return std::ranges::any_of(request.own_outputs, [&](const NamedTensor& own) {
     const auto output = std::ranges::find(outputs, own.name, &NamedTensor::name);
-    return output != outputs.end() && output->tensor.view().data != own.tensor.view().data;
+    return output != outputs.end() &&
+           (output->tensor.view().data != own.tensor.view().data || output->tensor.shape() != own.tensor.shape());
   });
 }
 
@@ -61,33 +62,46 @@ Status PoolCore::take_inputs(PendingRequest& request, const completion::Submissi
   return out_of_memory("the inputs of a request", submission.model);
 }
 
-void PoolCore::submit(completion::Submission submission, std::shared_ptr<completion::PendingOutcome>& handle) {
+void PoolCore::submit(completion::Submission submission, completion::HandleSlot& handle) {
   submit(std::move(submission), nullptr, handle);
 }
 
-// The handle is made first: if there is no memory for the rest, it gives the request up.
-void PoolCore::submit(completion::Submission submission, std::shared_ptr<SessionState> session,
-                      std::shared_ptr<completion::PendingOutcome>& handle) {
+// Once there is a handle, the request completes, also without memory.
+void PoolCore::submit(completion::Submission submission, std::shared_ptr<SessionState> session, completion::HandleSlot& handle) {
   const auto request = begin_handle(std::static_pointer_cast<PoolCore>(shared_from_this()), handle);
   request->session = std::move(session);
   if (submission.notice) request->notices.add(std::move(submission.notice));
-  send_new(request, std::move(submission));
+  try {
+    send_new(request, submission);
+  } catch (const std::bad_alloc&) {
+    const Lock lock(*this);
+    request->is_begun = true;
+    fail(*request, out_of_memory("a request", submission.model));
+  }
 }
 
-void PoolCore::send_new(const std::shared_ptr<PendingRequest>& request, completion::Submission submission) {
+bool PoolCore::is_unshared(const std::shared_ptr<PendingRequest>& request) {
+  const Lock lock(*this);  // whoever dropped it did so with the mutex held
+  return request.use_count() == 1 && request->is_done();
+}
+
+void PoolCore::send_new(const std::shared_ptr<PendingRequest>& request, const completion::Submission& submission) {
   const SubmitOptions& options = request->options = submission.options;
   if (options.timeout.count() > 0)
     request->deadline_ns = monotonic_now_ns() + static_cast<std::uint64_t>(options.timeout.count());
   Status placed = take_inputs(*request, submission);
   if (!placed.ok()) {
     Owners callers;
-    release_slots_of(*request, callers);
+    release_inputs_of(*request, callers);
     if (fork_guard_.in_child()) return request->complete({.outputs = std::move(placed)});
     if (placed.code() == StatusCode::kOverloaded) poll();  // what the daemon has released meanwhile makes room for the next one
     const Lock lock(*this);
+    request->is_begun = true;
     return complete(*request, {.outputs = std::move(placed)});
   }
   const Lock lock(*this);
+  request->is_begun = true;
+  if (std::exchange(request->is_cancelled, false)) return fail(*request, request->canceled_by_caller());
   Status begun = begin(request);
   begun.ok() ? start(request) : fail(*request, std::move(begun));
 }
@@ -95,7 +109,7 @@ void PoolCore::send_new(const std::shared_ptr<PendingRequest>& request, completi
 void PoolCore::start(const std::shared_ptr<PendingRequest>& request) {
   request->seq = ++last_seq_;
   try {
-    if (!is_ready()) advance_connection();
+    want_connection();
     route(request);
   } catch (const std::bad_alloc&) {
     fail(*request, out_of_memory("a request", request->model.name));
@@ -136,14 +150,29 @@ void PoolCore::route(const std::shared_ptr<PendingRequest>& request) {
 }
 
 // The daemon does not need its inputs any more, so libzmq has sent the message, too.
-void PoolCore::release_slots_of(PendingRequest& request, Owners& left) {
+void PoolCore::release_slots_of(PendingRequest& request) {
+  release_inputs_of(request, left_owners_);
+  take_back_outputs(request);
+}
+
+void PoolCore::release_inputs_of(PendingRequest& request, Owners& left) {
   frame_bytes_.fetch_sub(std::exchange(request.frame_bytes, 0), std::memory_order_relaxed);
-  request.release_slots(left);
+  request.release_inputs(left);
+}
+
+// No worker writes its outputs any more.
+void PoolCore::take_back_outputs(PendingRequest& request) {
+  for (OutputSlot& slot : request.output_slots) {
+    if (!slot.is_callers) continue;
+    std::erase(own_in_use_, slot.data);
+    leave(std::move(slot.owner), left_owners_);
+  }
+  request.output_slots.clear();
 }
 
 // Without memory it ends.
 void PoolCore::park(const std::shared_ptr<PendingRequest>& request) try {
-  request->output_slots.clear();
+  take_back_outputs(*request);
   parked_[request->seq] = request;
   next_expiry_ns_ = std::min(next_expiry_ns_, std::max(request->deadline_ns, next_walk_ns_));
 } catch (const std::bad_alloc&) {
@@ -254,7 +283,12 @@ void PoolCore::add_sent(const std::shared_ptr<PendingRequest>& request) {
   }
   request->place.key() = request->seq;
   request->place.mapped() = request;
-  requests_.insert(std::move(request->place));
+  try {
+    requests_.insert(std::move(request->place));
+  } catch (const std::bad_alloc&) {
+    request->place.mapped().reset();  // it would keep itself
+    throw;
+  }
 }
 
 // A request that is used again keeps its place.
@@ -300,7 +334,7 @@ void PoolCore::handle_reply(const wire::Parcel& message) {
   }
   if (!request || reply.header.released == 0) return;
   forget_sent(request->seq);
-  if (request->is_settled()) release_slots_of(*request, left_owners_);
+  if (request->is_settled()) release_slots_of(*request);
 }
 
 void PoolCore::take_reply(const wire::Parcel& message, const wire::Reply& reply, const std::shared_ptr<PendingRequest>& request) {
@@ -328,7 +362,8 @@ void PoolCore::take_reply(const wire::Parcel& message, const wire::Reply& reply,
                         !has_outputs_elsewhere(*request, *outputs);
   Outcome outcome = outcome_of(header, *request, std::move(outputs));
   if (is_whole && !request->session) return complete(*request, std::move(outcome));
-  answers_.push_back({request, std::move(outcome), message.payload});
+  answers_.push_back({request, std::move(outcome), message.payload, {}});
+  answers_.back().own_outputs.swap(request->own_outputs);
   request->is_answered = request->may_have_run = true;
 }
 
@@ -369,15 +404,17 @@ void PoolCore::handle_release(const wire::Parcel& message) {
   if (!release.ok()) return;
   const std::shared_ptr<PendingRequest> request = find_sent(release->header.seq);
   if (!request || !request->is_settled()) return;
-  release_slots_of(*request, left_owners_);
+  release_slots_of(*request);
   forget_sent(request->seq);
 }
 
 void PoolCore::cancel(PendingRequest& request) {
   if (fork_guard_.in_child()) return;
   const Lock lock(*this);
-  if (request.is_done()) return;
-  if (find_sent(request.seq)) {
+  if (request.is_settled()) return;  // its answer is being copied
+  if (!request.is_begun) {
+    request.is_cancelled = true;
+  } else if (find_sent(request.seq)) {
     send_cancel(request);
     progress();
   } else {
@@ -389,6 +426,10 @@ void PoolCore::give_up(PendingRequest& request) {
   if (fork_guard_.in_child()) return;
   const Lock lock(*this);
   if (request.is_done()) return;
+  if (!request.is_begun) {
+    request.is_cancelled = true;
+    return;
+  }
   const bool is_under_way = find_sent(request.seq) != nullptr;
   fail(request, Status(StatusCode::kCancelled, "canceled"));  // nobody reads it; a text of this length allocates nothing
   try {                                                       // it keeps its slots until the daemon releases them
@@ -411,10 +452,13 @@ void PoolCore::send_cancel(PendingRequest& request) {
 }
 
 void PoolCore::complete(PendingRequest& request, Outcome outcome) {
-  if (request.is_done()) return;  // canceled or expired
+  if (request.is_done()) {  // canceled or expired
+    if (outcome.outputs.ok()) leave_owners(*outcome.outputs, left_owners_);
+    return;
+  }
   request.complete(std::move(outcome));
   request.drop_frames(left_owners_);
-  request.leave_own_outputs(left_owners_);
+  leave_owners(request.own_outputs, left_owners_);
   if (request.session && !request.session->closed.ok()) request.session->forget();
   wake_waiters_of(request);
   tell(request);
@@ -423,11 +467,9 @@ void PoolCore::complete(PendingRequest& request, Outcome outcome) {
 // What each notice belongs to is done now, and somebody may wait for that. A notice may keep tensors of the user's.
 void PoolCore::tell(PendingRequest& request) noexcept {
   while (std::shared_ptr<completion::Notice> notice = request.notices.take()) {
-    wake_waiters_of(notice->notify());
-    try {
-      left_owners_.push_back(std::move(notice));
-    } catch (const std::bad_alloc&) {  // it ends with the mutex held
-    }
+    const auto done = notice->notify();
+    wake_waiters_of(*done);
+    leave(std::move(notice), left_owners_);
   }
 }
 
@@ -440,7 +482,7 @@ void PoolCore::add_notice(PendingRequest& request, std::shared_ptr<completion::N
 // A request that is not under way releases its slots before anybody sees its outcome.
 void PoolCore::fail(PendingRequest& request, Status status) {
   const bool is_under_way = find_sent(request.seq) != nullptr;
-  if (!is_under_way) release_slots_of(request, left_owners_);
+  if (!is_under_way) release_slots_of(request);
   complete(request, {.outputs = std::move(status), .ran = is_under_way || request.may_have_run ? Ran::kMaybe : Ran::kNo});
   parked_.erase(request.seq);  // last, because parked_ may hold the only reference
 }

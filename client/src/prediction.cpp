@@ -35,26 +35,30 @@ class PoolPrediction final : public completion::PendingOutcome {
   void cancel() override {
     if (!request_->is_done()) core_->cancel(*request_);
   }
+  void give_up() override {
+    if (!request_->is_done()) core_->give_up(*request_);
+  }
   void add_notice(std::shared_ptr<completion::Notice> notice) override { core_->add_notice(*request_, std::move(notice)); }
   std::shared_ptr<completion::ClientCore> core() override { return core_; }
 
  private:
-  friend std::shared_ptr<PendingRequest> client::begin_handle(std::shared_ptr<PoolCore>,
-                                                              std::shared_ptr<completion::PendingOutcome>&);
+  friend std::shared_ptr<PendingRequest> client::begin_handle(const std::shared_ptr<PoolCore>&, completion::HandleSlot&);
   const std::shared_ptr<PoolCore> core_;
   const std::shared_ptr<PendingRequest> request_;
 };
 
-// Nobody gets a hold on what only this caller has. While the core has the request, `request` has two holds.
-std::shared_ptr<PendingRequest> begin_handle(std::shared_ptr<PoolCore> core,
-                                             std::shared_ptr<completion::PendingOutcome>& handle) {
-  const auto* const earlier = handle.use_count() == 1 ? dynamic_cast<const PoolPrediction*>(handle.get()) : nullptr;
-  if (earlier && earlier->core_ == core && earlier->request_.use_count() == 1 && earlier->request_->is_done()) {
-    earlier->request_->begin_again();
-    return earlier->request_;
+std::shared_ptr<PendingRequest> begin_handle(const std::shared_ptr<PoolCore>& core, completion::HandleSlot& slot) {
+  if (const auto handle = slot.take_if_unshared()) {
+    const auto* const earlier = dynamic_cast<const PoolPrediction*>(handle.get());
+    if (earlier && earlier->core_ == core && core->is_unshared(earlier->request_)) {
+      const std::shared_ptr<PendingRequest> request = earlier->request_;
+      request->begin_again();
+      slot.set(handle);
+      return request;
+    }
   }
   const auto request = std::make_shared<PendingRequest>();
-  handle = std::make_shared<PoolPrediction>(std::move(core), request);
+  slot.set(std::make_shared<PoolPrediction>(core, request));
   return request;
 }
 

@@ -51,11 +51,18 @@ struct RequestInput {
   }
 };
 
-/// Owners that callers gave to their tensors. To be destroyed without the core's mutex, because a deleter may use the pool.
+/// Owners that callers gave to their tensors, and other things that end as owners do. To be destroyed without the core's mutex,
+/// because a deleter may use the pool.
 using Owners = std::vector<std::shared_ptr<void>>;
-inline void leave_owner(RequestInput& input, Owners& left) noexcept try {
-  if (input.is_callers && input.owner) left.push_back(std::move(input.owner));
+inline void leave(std::shared_ptr<void> owner, Owners& left) noexcept try {
+  if (owner) left.push_back(std::move(owner));
 } catch (const std::bad_alloc&) {  // it is destroyed with the mutex held
+}
+inline void leave_owner(RequestInput& input, Owners& left) noexcept {
+  if (input.is_callers) leave(std::move(input.owner), left);
+}
+inline void leave_owners(Tensors& tensors, Owners& left) noexcept {
+  for (NamedTensor& tensor : tensors) leave(std::exchange(tensor.tensor, {}).owner(), left);
 }
 
 /// Where an output goes: a slot of an output arena that was offered for it.
@@ -63,6 +70,7 @@ struct OutputSlot {
   std::shared_ptr<void> owner;  ///< null: none was offered
   std::byte* data = nullptr;
   std::uint64_t offset = 0, capacity_bytes = 0;
+  bool is_callers = false;  ///< memory of the caller's, which may be offered again
 };
 
 /// A model or one version of it. Each has a description.
@@ -90,11 +98,12 @@ struct PendingRequest : completion::Waitable {
   std::uint64_t shape_key = 0;                     ///< hash of the input shapes, for remembering output sizes
   std::shared_ptr<const Description> description;  ///< that it was sent with
   std::uint64_t frame_bytes = 0;                   ///< of its inputs that travel as frames, until its slots are released
+  bool is_begun = false;                           ///< its inputs are placed, by the thread that submits it
   bool is_being_prepared = false;                  ///< it is parked until prepare() has copied its inputs
   bool is_prepared = false;                        ///< for `description`
   bool is_answered = false;                        ///< it is done when finish() has copied its answer
   bool may_have_run = false;                       ///< with an earlier daemon
-  bool is_cancelled = false;                       ///< a CANCEL was sent
+  bool is_cancelled = false;                       ///< a CANCEL was sent, or it ends when it is begun
   bool has_described_again = false;                ///< because inputs did not fit or the model's signature changed
   Outcome outcome;
   completion::Notices notices;  ///< told when it is done
@@ -111,7 +120,7 @@ struct PendingRequest : completion::Waitable {
     session.reset();
     given = 0;
     deadline_ns = kForever;
-    is_being_prepared = is_prepared = is_answered = may_have_run = is_cancelled = has_described_again = false;
+    is_begun = is_being_prepared = is_prepared = is_answered = may_have_run = is_cancelled = has_described_again = false;
   }
 
   Status canceled_by_caller() const noexcept try {
@@ -123,16 +132,6 @@ struct PendingRequest : completion::Waitable {
     outcome = std::move(result);
     set_done();
   }
-  /// Called when it is done.
-  void leave_own_outputs(Owners& left) noexcept {
-    for (NamedTensor& own : own_outputs) {
-      const std::shared_ptr<void> owner = std::exchange(own.tensor, {}).owner();
-      try {
-        if (owner) left.push_back(owner);
-      } catch (const std::bad_alloc&) {  // it ends with the mutex held
-      }
-    }
-  }
   /// Whether another answer would be too late: it is done, or will be by the answer that it has.
   bool is_settled() const { return is_done() || is_answered; }
   /// Called when it is done: only an unanswered request is sent again.
@@ -143,10 +142,9 @@ struct PendingRequest : completion::Waitable {
     });
   }
   /// Called when no worker uses the slots any more. Slots in tensors of the user stay taken.
-  void release_slots(Owners& left) {
+  void release_inputs(Owners& left) {
     for (RequestInput& input : inputs) leave_owner(input, left);
     inputs.clear();
-    output_slots.clear();
   }
 };
 

@@ -28,17 +28,18 @@ class Callbacks {
   /// Starts the thread, if there is none yet and the program has no loop of its own.
   ///   Errors  kUnavailable (no thread can be started)
   Status start(ClientCore& core) SHOAL_EXCLUDES(mutex_);
-  /// Registers it with a request: it will run when that is complete. Errors: those of start(); it will not run then.
-  Status add(ClientCore& core, PendingOutcome& request, const std::shared_ptr<Callback>& callback) SHOAL_EXCLUDES(mutex_);
+  /// Registers it with a request: it will run when that is complete. start() has been called.
+  void add(PendingOutcome& request, std::shared_ptr<Callback> callback) SHOAL_EXCLUDES(mutex_);
   /// Runs what is ready in this thread, which from now on does so now and then.
   void run_in_own_loop();
   /// All requests are complete. Runs what is ready, and ends the thread; when a callback calls this, the thread ends after it.
   void stop() SHOAL_EXCLUDES(mutex_);
 
  private:
+  void serve(ClientCore& core, const std::stop_token& stop);
   void run_ready();
 
-  const std::shared_ptr<ReadyList> list_ = std::make_shared<ReadyList>();
+  const std::shared_ptr<ReadyList> list_ = std::make_shared<ReadyList>(/*endless=*/true);
   std::atomic<bool> is_own_loop_{false}, is_stopped_{false};
   Mutex mutex_;
   std::jthread thread_ SHOAL_GUARDED_BY(mutex_);

@@ -32,6 +32,7 @@ class Failed final : public PendingOutcome {
   bool wait_for(std::chrono::nanoseconds) override { return true; }
   const Outcome& outcome() override { return outcome_; }
   void cancel() override {}
+  void give_up() override {}
   void add_notice(std::shared_ptr<completion::Notice> notice) override { notice->notify(); }
   std::shared_ptr<completion::ClientCore> core() override { return nullptr; }
 
@@ -58,10 +59,13 @@ Status Prediction::then(std::function<void(const Outcome&)> callback, Executor e
     callback(outcome());
     return {};
   }
+  SHOAL_RETURN_IF_ERROR(core->usable());
+  SHOAL_RETURN_IF_ERROR(core->callbacks().start(*core));
   const auto registered = std::make_shared<Callback>();
   registered->run = [callback = std::move(callback), request = pending_] { callback(request->outcome()); };
   registered->executor = std::move(executor);
-  return core->callbacks().add(*core, *pending_, registered);
+  core->callbacks().add(*pending_, registered);
+  return {};
 }
 
 // ---- Client ----
@@ -81,10 +85,10 @@ Result<ModelInfo> Client::describe(std::string_view model, std::uint64_t version
 }
 
 Prediction Client::submit(std::string_view model, Tensors inputs, SubmitOptions options) const {
-  std::shared_ptr<PendingOutcome> handle;
   if (!core_) return completion::failed(no_client());
+  completion::HandleSlot handle;
   core_->submit({.model = model, .inputs = inputs, .outputs = {}, .options = options, .notice = nullptr}, handle);
-  return Prediction(std::move(handle));
+  return Prediction(handle.get());
 }
 
 Result<Tensor> Client::loan(DType dtype, const Shape& shape) const { return core_ ? core_->loan(dtype, shape) : no_client(); }
@@ -93,7 +97,7 @@ Result<Tensor> Client::loan_output(DType dtype, const Shape& shape) const {
 }
 
 void Client::poll_once() const {
-  if (!core_) return;
+  if (!core_ || !core_->usable().ok()) return;
   core_->poll();
   core_->callbacks().run_in_own_loop();
 }

@@ -34,17 +34,19 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   virtual ~ClientCore() = default;
   /// Never blocks. Sets `handle` before anybody is told that the request is complete. In `handle` the caller may leave that of an
   /// earlier request that is complete: it is used again if nobody else has it. All failures are the request's outcome. Throws
-  /// std::bad_alloc if nothing was submitted.
-  virtual void submit(Submission submission, std::shared_ptr<PendingOutcome>& handle) = 0;
+  /// std::bad_alloc if there is no memory for a handle: `handle` is empty then, and nobody will be told.
+  virtual void submit(Submission submission, HandleSlot& handle) = 0;
   virtual Result<ModelInfo> describe(std::string_view model, std::uint64_t version) = 0;
   /// The description that is known now; null if none is.
   virtual std::shared_ptr<const ModelInfo> known_info(std::string_view model, std::uint64_t version) = 0;
   virtual Result<Tensor> loan(DType dtype, const Shape& shape) = 0;
   virtual Result<Tensor> loan_output(DType dtype, const Shape& shape) = 0;
-  /// Whether requests can be submitted: not in a forked child, and not after the end.
+  /// An error in a forked child, which has none of the threads and locks of this client.
   virtual Status usable() = 0;
-  /// Waits until the list has a request that is ready, until `until`, or until a stop is requested.
+  /// Waits until the list is done, until `until`, until a stop is requested, or for wake().
   virtual void wait(ReadyList& list, std::chrono::steady_clock::time_point until, const std::stop_token& stop) = 0;
+  /// Wakes those who wait for the list.
+  virtual void wake(ReadyList& list) = 0;
   /// Sends and receives without waiting.
   virtual void poll() = 0;
 

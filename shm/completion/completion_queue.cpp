@@ -1,8 +1,9 @@
 #include "shoal/completion_queue.hpp"
 
 #include <algorithm>
-#include <optional>
+#include <atomic>
 #include <utility>
+#include <vector>
 
 #include "shm/base/errors.hpp"
 #include "shm/completion/client_core.hpp"
@@ -54,6 +55,8 @@ Request::Request(Model model) : state_(std::make_shared<RequestState>(std::move(
 Status Request::set(bool is_input, std::string_view name, Tensor tensor) {
   if (!state_) return no_request();
   if (is_under_way()) return still_under_way(*state_);
+  if (tensor.size_bytes() > 0 && !tensor.view().data)
+    return invalid_argument("model '{}': {} '{}': its tensor has no bytes", model().name(), is_input ? "input" : "output", name);
   const auto info = model().info();
   const std::vector<TensorSpec>& specs = is_input ? info->inputs : info->outputs;
   const auto spec = std::ranges::find(specs, name, &TensorSpec::name);
@@ -96,23 +99,26 @@ const Model& Request::model() const {
 bool Request::is_under_way() const { return state_ && state_->is_under_way.load(std::memory_order_acquire); }
 
 const Outcome& Request::outcome() const {
-  if (!state_ || !state_->handle) return never_submitted();
-  return is_under_way() && !state_->handle->is_done() ? unanswered() : state_->handle->outcome();
+  const auto handle = state_ ? state_->handle.get() : nullptr;
+  if (!handle) return never_submitted();
+  return is_under_way() && !handle->is_done() ? unanswered() : handle->outcome();  // the request keeps it
 }
 
 void Request::cancel() const {
-  if (is_under_way() && state_->handle) state_->handle->cancel();
+  if (const auto handle = state_ ? state_->handle.get() : nullptr) handle->cancel();
 }
 
 // ---- CompletionQueue ----
 
 struct CompletionQueue::State {
-  std::shared_ptr<completion::ClientCore> core;
-  std::shared_ptr<completion::ReadyList> list = std::make_shared<completion::ReadyList>();
-
+  explicit State(std::shared_ptr<completion::ClientCore> its) : core(std::move(its)) {}
+  // In a forked child nothing is done: a thread of the parent may hold a lock.
   ~State() {
-    for (const auto& item : list->close()) {
-      if (const auto handle = std::static_pointer_cast<RequestState>(item)->handle) handle->cancel();
+    if (!core || !core->usable().ok()) return;
+    std::vector<std::shared_ptr<completion::PendingOutcome>> unanswered;
+    list->close([&](ReadyItem& item) { unanswered.push_back(static_cast<RequestState&>(item).handle.get()); });
+    for (const auto& handle : unanswered) {
+      if (handle) handle->give_up();
     }
   }
   std::size_t take(std::span<Completion> completions) {
@@ -124,30 +130,45 @@ struct CompletionQueue::State {
       request->is_under_way.store(false, std::memory_order_release);
       completions[count++].request = Request(std::move(request));
     }
+    wake_if_idle();
     return count;
   }
+  // Those who wait have nothing to wait for any more.
+  void wake_if_idle() {
+    if (waiters.load() > 0 && list->size() == 0) core->wake(*list);
+  }
+
+  const std::shared_ptr<completion::ClientCore> core;
+  const std::shared_ptr<completion::ReadyList> list = std::make_shared<completion::ReadyList>(/*endless=*/false);
+  std::atomic<int> waiters{0};
 };
 
-CompletionQueue::CompletionQueue(const Client& client) : state_(std::make_unique<State>()) { state_->core = client.core_; }
+CompletionQueue::CompletionQueue(const Client& client) : state_(std::make_unique<State>(client.core_)) {}
 CompletionQueue::CompletionQueue(CompletionQueue&&) noexcept = default;
 CompletionQueue& CompletionQueue::operator=(CompletionQueue&&) noexcept = default;
 CompletionQueue::~CompletionQueue() = default;
 
+Status CompletionQueue::usable() const {
+  if (!state_ || !state_->core) return failed_precondition("this CompletionQueue is of no Pool and no Engine, or was moved from");
+  return state_->core->usable();
+}
+
 Status CompletionQueue::submit(Request& request, std::uint64_t tag) {
-  const std::shared_ptr<RequestState>& submitted = request.state_;
+  const std::shared_ptr<RequestState> submitted = request.state_;
   if (!submitted) return no_request();
-  completion::ClientCore* const core = state_ ? state_->core.get() : nullptr;
-  if (!core || submitted->model.core_.get() != core)
+  SHOAL_RETURN_IF_ERROR(usable());
+  completion::ClientCore& core = *state_->core;
+  if (submitted->model.core_.get() != &core)
     return failed_precondition("model '{}': the request is for another client than the CompletionQueue", submitted->model.name());
-  SHOAL_RETURN_IF_ERROR(core->usable());
   if (submitted->is_under_way.exchange(true, std::memory_order_acquire)) return still_under_way(*submitted);
   submitted->tag = tag;
   state_->list->begin(submitted);
   try {
-    core->submit(submission_of(*submitted, submitted), submitted->handle);
+    core.submit(submission_of(*submitted, submitted), submitted->handle);
   } catch (...) {
     state_->list->withdraw(*submitted);
     submitted->is_under_way.store(false, std::memory_order_release);
+    state_->wake_if_idle();
     throw;
   }
   return {};
@@ -155,30 +176,37 @@ Status CompletionQueue::submit(Request& request, std::uint64_t tag) {
 
 std::size_t CompletionQueue::next(std::span<Completion> completions, std::chrono::steady_clock::time_point deadline,
                                   std::stop_token stop) {
-  while (state_ && state_->core && !completions.empty()) {
+  if (completions.empty()) return 0;
+  while (usable().ok()) {
     if (const std::size_t count = state_->take(completions); count > 0) return count;
-    if (state_->list->size() == 0 || stop.stop_requested() || !state_->core->usable().ok()) return 0;
+    if (state_->list->size() == 0 || stop.stop_requested()) return 0;
     if (deadline != deadline.max() && std::chrono::steady_clock::now() >= deadline) return 0;
-    state_->core->wait(*state_->list, deadline, stop);
+    state_->waiters.fetch_add(1);
+    try {
+      state_->core->wait(*state_->list, deadline, stop);
+    } catch (...) {
+      state_->waiters.fetch_sub(1);
+      throw;
+    }
+    state_->waiters.fetch_sub(1);
   }
   return 0;
 }
 
 std::size_t CompletionQueue::poll(std::span<Completion> completions) {
-  if (!state_ || !state_->core) return 0;
+  if (!usable().ok()) return 0;
   if (const std::size_t count = state_->take(completions); count > 0) return count;
   state_->core->poll();
   return state_->take(completions);
 }
 
 Result<int> CompletionQueue::fd() {
-  if (!state_ || !state_->core) return failed_precondition("this CompletionQueue is of no Pool and no Engine");
-  SHOAL_RETURN_IF_ERROR(state_->core->usable());
+  SHOAL_RETURN_IF_ERROR(usable());
   SHOAL_ASSIGN_OR_RETURN(const int fd, state_->list->fd());
   SHOAL_RETURN_IF_ERROR(state_->core->callbacks().start(*state_->core));
   return fd;
 }
 
-std::size_t CompletionQueue::under_way() const { return state_ ? state_->list->size() : 0; }
+std::size_t CompletionQueue::under_way() const { return usable().ok() ? state_->list->size() : 0; }
 
 }  // namespace shoal

@@ -43,33 +43,41 @@ bool Inference::await_suspend(std::coroutine_handle<> coroutine) {
     state.refused = failed_precondition("this Model or Request is none: it was default-constructed or moved from");
   else if (request->model.core_ != core)
     state.refused = failed_precondition("model '{}': the request is for another client", request->model.name());
-  else if (Status usable = core->usable(); !usable.ok())
-    state.refused = std::move(usable);
-  else if (request->is_under_way.exchange(true, std::memory_order_acquire))
-    state.refused = failed_precondition("model '{}': the request is under way", request->model.name());
+  else if (state.refused = core->usable(); state.refused.ok())
+    state.refused = core->callbacks().start(*core);
   if (!state.refused.ok()) return false;
-
   const auto callback = std::make_shared<Callback>();
   callback->run = [request, coroutine] {
     request->is_under_way.store(false, std::memory_order_release);
     coroutine.resume();
   };
   callback->executor = std::move(state.executor);
-  core->submit(completion::submission_of(*request, nullptr), request->handle);
-  const std::shared_ptr<completion::PendingOutcome> handle = request->handle;
-  state.on_stop.emplace(std::move(state.stop), [handle] { handle->cancel(); });
-  if (Status added = core->callbacks().add(*core, *handle, callback); !added.ok()) {
-    request->is_under_way.store(false, std::memory_order_release);
-    state.refused = std::move(added);
+  if (request->is_under_way.exchange(true, std::memory_order_acquire)) {
+    state.refused = failed_precondition("model '{}': the request is under way", request->model.name());
     return false;
   }
+  std::shared_ptr<completion::PendingOutcome> handle;
+  try {
+    core->submit(completion::submission_of(*request, nullptr), request->handle);
+    handle = request->handle.get();
+    state.on_stop.emplace(std::move(state.stop), [handle] { handle->cancel(); });
+  } catch (...) {
+    if (handle) handle->give_up();
+    request->is_under_way.store(false, std::memory_order_release);
+    throw;
+  }
+  if (handle->is_done()) {  // it goes on here: a loop over requests that are refused at once does not nest
+    request->is_under_way.store(false, std::memory_order_release);
+    return false;
+  }
+  core->callbacks().add(*handle, callback);
   return true;
 }
 
 Result<Tensors> Inference::await_resume() {
   if (!state_->refused.ok()) return state_->refused;
   state_->on_stop.reset();
-  return state_->request->handle->outcome().outputs;
+  return state_->request->handle.get()->outcome().outputs;
 }
 
 }  // namespace shoal

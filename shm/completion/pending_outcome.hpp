@@ -5,10 +5,13 @@
 #include <memory>
 #include <utility>
 
+#include "shm/base/mutex.hpp"
 #include "shm/completion/waitable.hpp"
 #include "shoal/outcome.hpp"
 
 namespace shoal::completion {
+
+class ClientCore;
 
 /// Told once that a request is complete. It belongs to one request at a time.
 class Notice {
@@ -16,7 +19,7 @@ class Notice {
   virtual ~Notice() = default;
   /// Called by the thread that completes the request, perhaps with locks of the client held: it takes its own lock at most, and
   /// runs nothing of the user's. Returns what is done now, so that the caller wakes who waits for it.
-  virtual const Waitable& notify() noexcept = 0;
+  virtual std::shared_ptr<const Waitable> notify() noexcept = 0;
 
  private:
   friend class Notices;
@@ -52,9 +55,33 @@ class PendingOutcome {
   virtual bool wait_for(std::chrono::nanoseconds limit) = 0;    ///< true if it is ready
   virtual const Outcome& outcome() = 0;                         ///< waits
   virtual void cancel() = 0;                                    ///< best effort
-  virtual void add_notice(std::shared_ptr<Notice> notice) = 0;  ///< told at once if it is ready
+  virtual void give_up() = 0;                                   ///< nobody needs the outcome: it is complete at once
+  virtual void add_notice(std::shared_ptr<Notice> notice) = 0;  ///< told at once if it is complete
   /// Of the client that runs it; null if there is none.
-  virtual std::shared_ptr<class ClientCore> core() = 0;
+  virtual std::shared_ptr<ClientCore> core() = 0;
+};
+
+/// Where the handle of a request lies that its user may cancel at any time, from any thread.
+///   Threads  thread-safe
+class HandleSlot {
+ public:
+  std::shared_ptr<PendingOutcome> get() const SHOAL_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return handle_;
+  }
+  void set(std::shared_ptr<PendingOutcome> handle) SHOAL_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    handle_.swap(handle);  // the earlier one ends without the lock, with the parameter
+  }
+  /// Takes the handle out if nobody else has it. Nobody gets a hold on it then.
+  std::shared_ptr<PendingOutcome> take_if_unshared() SHOAL_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return handle_.use_count() == 1 ? std::move(handle_) : nullptr;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::shared_ptr<PendingOutcome> handle_ SHOAL_GUARDED_BY(mutex_);
 };
 
 }  // namespace shoal::completion

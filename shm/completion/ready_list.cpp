@@ -9,17 +9,14 @@
 
 namespace shoal::completion {
 
-const Waitable& ReadyItem::notify() noexcept {
-  ReadyList& list = *list_;
-  list.finish(*this);
+// Once it is dropped, another thread may use the item again, with another list.
+std::shared_ptr<const Waitable> ReadyItem::notify() noexcept {
+  std::shared_ptr<ReadyList> list = list_;
+  if (!list->finish(*this)) drop();
   return list;
 }
 
-ReadyList::~ReadyList() {
-  for (Place* const list : {&under_way_, &ready_}) {
-    while (!list->empty()) give_back(*list, list->begin());
-  }
-}
+ReadyList::ReadyList(bool endless) : endless_(endless) { set_done(!endless); }
 
 // The item may end with what is returned, and its place with it.
 std::shared_ptr<ReadyItem> ReadyList::give_back(Place& list, Place::iterator at) noexcept {
@@ -28,6 +25,8 @@ std::shared_ptr<ReadyItem> ReadyList::give_back(Place& list, Place::iterator at)
   return item;
 }
 
+void ReadyList::update() { set_done(!ready_.empty() || (!endless_ && under_way_.empty())); }
+
 void ReadyList::begin(std::shared_ptr<ReadyItem> item) {
   ReadyItem& begun = *item;
   begun.list_ = shared_from_this();
@@ -35,35 +34,40 @@ void ReadyList::begin(std::shared_ptr<ReadyItem> item) {
   *begun.at_ = std::move(item);
   const MutexLock lock(mutex_);
   under_way_.splice(under_way_.end(), begun.place_);
+  update();
 }
 
 void ReadyList::withdraw(ReadyItem& item) {
   std::shared_ptr<ReadyItem> kept;
   const MutexLock lock(mutex_);
   kept = give_back(under_way_, item.at_);
+  update();
+  changed_.notify_all();
 }
 
-void ReadyList::finish(ReadyItem& item) noexcept {
+// False if nobody takes it. Whoever notifies keeps it.
+bool ReadyList::finish(ReadyItem& item) noexcept {
   const MutexLock lock(mutex_);
   if (is_closed_) {
-    give_back(under_way_, item.at_);  // whoever notifies keeps it
-    return item.drop();
+    give_back(under_way_, item.at_);
+    return false;
   }
   ready_.splice(ready_.end(), under_way_, item.at_);
-  if (ready_.size() > 1) return;
-  set_done();
-  if (fd_) ::eventfd_write(fd_.get(), 1);
-  filled_.notify_all();
+  update();
+  if (ready_.size() == 1 && fd_) ::eventfd_write(fd_.get(), 1);
+  changed_.notify_all();
+  return true;
 }
 
 std::shared_ptr<ReadyItem> ReadyList::take() {
   const MutexLock lock(mutex_);
   if (ready_.empty()) return nullptr;
   std::shared_ptr<ReadyItem> item = give_back(ready_, ready_.begin());
+  update();
   if (ready_.empty()) {
-    set_done(false);
     eventfd_t ignored;
     if (fd_) ::eventfd_read(fd_.get(), &ignored);
+    if (under_way_.empty()) changed_.notify_all();
   }
   return item;
 }
@@ -73,10 +77,17 @@ std::size_t ReadyList::size() const {
   return under_way_.size() + ready_.size();
 }
 
-std::list<std::shared_ptr<ReadyItem>> ReadyList::close() {
-  const MutexLock lock(mutex_);
-  is_closed_ = true;
-  return under_way_;
+void ReadyList::close(const std::function<void(ReadyItem& item)>& visit) {
+  std::list<std::shared_ptr<ReadyItem>> dropped;
+  {
+    const MutexLock lock(mutex_);
+    is_closed_ = true;
+    for (const auto& item : under_way_) visit(*item);
+    while (!ready_.empty()) dropped.push_back(give_back(ready_, ready_.begin()));
+    fd_.reset();
+    changed_.notify_all();
+  }
+  for (const auto& item : dropped) item->drop();
 }
 
 Result<int> ReadyList::fd() {
@@ -90,10 +101,10 @@ void ReadyList::wait(std::chrono::steady_clock::time_point until, const std::sto
   const std::stop_callback wake(stop, [this] { interrupt(); });
   const MutexLock lock(mutex_);
   const unsigned before = interruptions_;
-  while (ready_.empty() && interruptions_ == before && !stop.stop_requested()) {
+  while (!is_done() && !is_closed_ && interruptions_ == before && !stop.stop_requested()) {
     if (until == until.max())
-      filled_.wait(mutex_);
-    else if (!filled_.wait_until(mutex_, until))
+      changed_.wait(mutex_);
+    else if (!changed_.wait_until(mutex_, until))
       return;
   }
 }
@@ -101,7 +112,7 @@ void ReadyList::wait(std::chrono::steady_clock::time_point until, const std::sto
 void ReadyList::interrupt() {
   const MutexLock lock(mutex_);
   ++interruptions_;
-  filled_.notify_all();
+  changed_.notify_all();
 }
 
 }  // namespace shoal::completion

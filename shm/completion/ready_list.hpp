@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <list>
 #include <memory>
 #include <stop_token>
@@ -20,7 +21,7 @@ class ReadyList;
 /// ReadyList. So nothing is allocated when a request completes, and an item that is used again allocates nothing at all.
 class ReadyItem : public Notice {
  public:
-  const Waitable& notify() noexcept final;
+  std::shared_ptr<const Waitable> notify() noexcept final;
   /// It is complete, and nobody will take it.
   virtual void drop() noexcept {}
 
@@ -32,37 +33,40 @@ class ReadyItem : public Notice {
   std::shared_ptr<ReadyList> list_;
 };
 
-/// Done while an item is ready.
+/// Done while an item is ready; also, if it is not `endless`, while nothing is under way.
 ///   Threads  thread-safe
 class ReadyList : public Waitable, public std::enable_shared_from_this<ReadyList> {
  public:
-  ~ReadyList();
+  explicit ReadyList(bool endless);
 
   /// The item is under way from now on, until notify().
   void begin(std::shared_ptr<ReadyItem> item) SHOAL_EXCLUDES(mutex_);
-  /// It will not be notified.
+  /// It will not be notified. The caller wakes who waits, if nothing is under way now.
   void withdraw(ReadyItem& item) SHOAL_EXCLUDES(mutex_);
-  /// The first one that is ready; null if none is.
+  /// The first one that is ready; null if none is. As withdraw().
   std::shared_ptr<ReadyItem> take() SHOAL_EXCLUDES(mutex_);
   std::size_t size() const SHOAL_EXCLUDES(mutex_);  ///< under way and ready
-  /// From now on nobody takes anything. Returns what is under way.
-  std::list<std::shared_ptr<ReadyItem>> close() SHOAL_EXCLUDES(mutex_);
+  /// From now on nobody takes anything: what is ready, and what will be, is dropped. Calls `visit` for each item that is under
+  /// way, with the lock held.
+  void close(const std::function<void(ReadyItem& item)>& visit) SHOAL_EXCLUDES(mutex_);
 
   /// An eventfd that is readable while an item is ready. Errors: kFailedPrecondition (no descriptor is left).
   Result<int> fd() SHOAL_EXCLUDES(mutex_);
-  /// Waits until an item is ready, until `until`, until a stop is requested, or for interrupt(). For clients whose own threads
-  /// complete requests.
+  /// Waits until it is done, until `until`, until a stop is requested, or for interrupt(). For clients whose own threads complete
+  /// requests.
   void wait(std::chrono::steady_clock::time_point until, const std::stop_token& stop) SHOAL_EXCLUDES(mutex_);
   void interrupt() SHOAL_EXCLUDES(mutex_);
 
  private:
   friend class ReadyItem;
   using Place = ReadyItem::Place;
-  void finish(ReadyItem& item) noexcept SHOAL_EXCLUDES(mutex_);
+  bool finish(ReadyItem& item) noexcept SHOAL_EXCLUDES(mutex_);
+  void update() SHOAL_REQUIRES(mutex_);
   static std::shared_ptr<ReadyItem> give_back(Place& list, Place::iterator at) noexcept;
 
+  const bool endless_;
   mutable Mutex mutex_;
-  Condition filled_;
+  Condition changed_;
   Place under_way_ SHOAL_GUARDED_BY(mutex_), ready_ SHOAL_GUARDED_BY(mutex_);
   unsigned interruptions_ SHOAL_GUARDED_BY(mutex_) = 0;
   bool is_closed_ SHOAL_GUARDED_BY(mutex_) = false;

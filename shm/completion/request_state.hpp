@@ -22,7 +22,7 @@ struct RequestState final : ReadyItem {
   Tensors inputs, outputs;
   SubmitOptions options;
   std::uint64_t id = 0, tag = 0;
-  std::shared_ptr<PendingOutcome> handle;  ///< of the last time it was submitted; null: never
+  HandleSlot handle;  ///< of the last time it was submitted; empty: never
   std::atomic<bool> is_under_way{false};
 };
 

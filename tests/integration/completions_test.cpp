@@ -17,7 +17,9 @@
 
 #include "shm/base/unique_fd.hpp"
 #include "shoal/completion_queue.hpp"
+#include "tests/support/checkpoint.hpp"
 #include "tests/support/pool_fixture.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace shoal::test {
 namespace {
@@ -139,6 +141,59 @@ TEST_F(CompletionsTest, DestroyingThePoolCompletesEverything) {
   ASSERT_EQ(queue.next(completions), 1u);
   EXPECT_EQ(late.outputs().status().code(), StatusCode::kCancelled);
   EXPECT_EQ(model.predict({{"data", counting({4})}}).status().code(), StatusCode::kCancelled);
+}
+
+TEST_F(CompletionsTest, AClientThatOutlivesItsPoolHearsSo) {
+  std::optional<Pool> pool(daemon_.connect());
+  const Client client = pool->client();
+  pool.reset();
+  EXPECT_EQ(client.describe("echo").status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(client.model("echo").status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(client.predict("echo", {{"data", counting({4})}}).status().code(), StatusCode::kCancelled);
+}
+
+TEST_F(CompletionsTest, DestroyingAQueueEndsItsRequestsAtOnce) {
+  Pool pool = daemon_.connect();
+  const Model model = pool.client().model("echo").value();
+  const StoppedModel stopped(daemon_, "echo");
+  Request waiting = request(model, 1);
+  {
+    CompletionQueue brief(pool);
+    ASSERT_TRUE(brief.submit(waiting, 1).ok());
+  }
+  EXPECT_FALSE(waiting.is_under_way()) << "nobody drives the pool now";
+  EXPECT_EQ(waiting.outputs().status().code(), StatusCode::kCancelled);
+}
+
+// The daemon has answered that the time is over, and a worker still runs the request.
+TEST(OwnOutputs, OfARequestThatMayStillRunAreNotWrittenByItsNextRun) {
+  const ScratchDirectory models;
+  write_checkpoint(models.path(), "m", {{"_fault_slow", "slow", {{"scalar", "300"}}, {}}}, "[-1, -1]");
+  const DaemonFixture daemon(
+      {.models = {"m=" + models.path() + ",shape=data:1x4,workers=2,tuning_ms=0"}, .worker = "shoal-worker-faulty"});
+  Pool pool = daemon.connect();
+  const Client client = pool.client();
+  const Model model = client.model("m").value();
+  CompletionQueue queue(client);
+  Request request(model);
+  const Tensor own = client.loan_output(DType::kFloat32, {1, 4}).value();
+  ASSERT_TRUE(request.set_output(model.info()->outputs.at(0).name, own).ok());
+  std::array<Completion, 1> completions;
+  ASSERT_TRUE(request.set_input("data", counting({1, 4}, 100)).ok());
+  request.set_timeout(150ms);
+  ASSERT_TRUE(queue.submit(request, 1).ok());
+  ASSERT_EQ(queue.next(completions), 1u);
+  ASSERT_EQ(request.outputs().status().code(), StatusCode::kDeadlineExceeded);
+  ASSERT_TRUE(request.set_input("data", counting({1, 4}, 7)).ok());
+  request.set_timeout(10s);
+  ASSERT_TRUE(queue.submit(request, 2).ok());
+  ASSERT_EQ(queue.next(completions), 1u);
+  ASSERT_TRUE(request.outputs().ok()) << request.outputs().status().to_string();
+  EXPECT_EQ(own.values<float>()[0], 7);
+  EXPECT_EQ(pool.usage().outputs.copied, 1u) << "it was offered again while a worker could write it";
+  ASSERT_TRUE(queue.submit(request, 3).ok());
+  ASSERT_EQ(queue.next(completions), 1u);
+  EXPECT_EQ(pool.usage().outputs.copied, 1u) << "it is free again";
 }
 
 TEST_F(CompletionsTest, CoroutinesAndCallbacksOfManyThreadsRunOnce) {

@@ -19,10 +19,10 @@ class FunctionClient : public completion::ClientCore {
 
   FunctionClient(ModelInfo its_info, Function function) : info(std::move(its_info)), function_(std::move(function)) {}
 
-  void submit(completion::Submission submission, std::shared_ptr<completion::PendingOutcome>& handle) override {
+  void submit(completion::Submission submission, completion::HandleSlot& handle) override {
     const auto done = std::make_shared<Done>(
         shared_from_this(), Outcome{.outputs = function_(Tensors(submission.inputs.begin(), submission.inputs.end()))});
-    handle = done;
+    handle.set(done);
     if (submission.notice) done->add_notice(std::move(submission.notice));
   }
   Result<ModelInfo> describe(std::string_view model, std::uint64_t) override {
@@ -36,6 +36,7 @@ class FunctionClient : public completion::ClientCore {
   void wait(completion::ReadyList& list, std::chrono::steady_clock::time_point until, const std::stop_token& stop) override {
     list.wait(until, stop);
   }
+  void wake(completion::ReadyList& list) override { list.interrupt(); }
   void poll() override {}
 
   ModelInfo info;
@@ -49,6 +50,7 @@ class FunctionClient : public completion::ClientCore {
     bool wait_for(std::chrono::nanoseconds) override { return true; }
     const Outcome& outcome() override { return outcome_; }
     void cancel() override {}
+    void give_up() override {}
     void add_notice(std::shared_ptr<completion::Notice> notice) override { notice->notify(); }
     std::shared_ptr<completion::ClientCore> core() override { return core_; }
 

@@ -1,7 +1,7 @@
 // A Client whose requests a test completes.
 #pragma once
 
-#include <algorithm>
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -18,11 +18,11 @@ namespace shoal::test {
 ///   Threads   thread-safe
 class ManualClient final : public completion::ClientCore {
  public:
-  void submit(completion::Submission submission, std::shared_ptr<completion::PendingOutcome>& handle) override {
+  void submit(completion::Submission submission, completion::HandleSlot& handle) override {
     const auto request = std::make_shared<Request>();
     if (submission.notice) request->notices.add(std::move(submission.notice));
     request->inputs.assign(submission.inputs.begin(), submission.inputs.end());
-    handle = std::make_shared<Handle>(shared_from_this(), request);
+    handle.set(std::make_shared<Handle>(shared_from_this(), request));
     const std::lock_guard lock(mutex_);
     waiting_.push_back(request);
   }
@@ -33,10 +33,11 @@ class ManualClient final : public completion::ClientCore {
   std::shared_ptr<const ModelInfo> known_info(std::string_view, std::uint64_t) override { return info_; }
   Result<Tensor> loan(DType dtype, const Shape& shape) override { return Tensor::create(dtype, shape); }
   Result<Tensor> loan_output(DType dtype, const Shape& shape) override { return Tensor::create(dtype, shape); }
-  Status usable() override { return {}; }
+  Status usable() override { return is_forked_ ? Status(failed_precondition("a forked child")) : Status(); }
   void wait(completion::ReadyList& list, std::chrono::steady_clock::time_point until, const std::stop_token& stop) override {
     list.wait(until, stop);
   }
+  void wake(completion::ReadyList& list) override { list.interrupt(); }
   void poll() override {}
 
   /// Answers the request that has waited longest: its input is its output. False if none waits.
@@ -53,6 +54,7 @@ class ManualClient final : public completion::ClientCore {
     request->complete({.outputs = std::move(outputs), .ran = Ran::kYes});
     return true;
   }
+  void pretend_to_be_forked(bool is_forked) { is_forked_ = is_forked; }
   std::size_t waiting() const {
     const std::lock_guard lock(mutex_);
     return waiting_.size();
@@ -90,6 +92,7 @@ class ManualClient final : public completion::ClientCore {
     bool wait_for(std::chrono::nanoseconds) override { return is_done(); }
     const Outcome& outcome() override { return request_->outcome; }
     void cancel() override { request_->complete({.outputs = Status(StatusCode::kCancelled, "canceled")}); }
+    void give_up() override { cancel(); }
     void add_notice(std::shared_ptr<completion::Notice> notice) override {
       bool is_late = false;
       {
@@ -115,6 +118,7 @@ class ManualClient final : public completion::ClientCore {
   }
 
   const std::shared_ptr<const ModelInfo> info_ = std::make_shared<const ModelInfo>(describe_m());
+  std::atomic<bool> is_forked_{false};
   mutable std::mutex mutex_;
   std::deque<std::shared_ptr<Request>> waiting_;
 };

@@ -97,7 +97,8 @@ struct Engine::Impl final : completion::ClientCore {
   Status usable() override { return fork_guard.in_child() ? forked() : Status(); }
   Result<ModelInfo> describe(std::string_view model, std::uint64_t version) override {
     SHOAL_RETURN_IF_ERROR(check_name(model, version));
-    return info;
+    const MutexLock lock(mutex);
+    return is_stopping ? Result<ModelInfo>(engine_is_gone()) : info;
   }
   std::shared_ptr<const ModelInfo> known_info(std::string_view, std::uint64_t) override { return {shared_from_this(), &info}; }
   Result<Tensor> loan(DType dtype, const Shape& shape) override { return Tensor::create(dtype, shape); }
@@ -105,12 +106,14 @@ struct Engine::Impl final : completion::ClientCore {
   void wait(completion::ReadyList& list, std::chrono::steady_clock::time_point until, const std::stop_token& stop) override {
     list.wait(until, stop);
   }
+  void wake(completion::ReadyList& list) override { list.interrupt(); }
   void poll() override {}
-  void submit(completion::Submission submission, std::shared_ptr<completion::PendingOutcome>& handle) override {
+  void submit(completion::Submission submission, completion::HandleSlot& handle) override {
     const std::string_view model = submission.model;
     const std::uint64_t version = submission.options.version;
+    handle.set(nullptr);
     const auto request = std::make_shared<EngineRequest>(std::move(submission));
-    handle = std::make_shared<EnginePrediction>(shared_from_this(), request);
+    handle.set(std::make_shared<EnginePrediction>(shared_from_this(), request));
     try {
       if (Status known = check_name(model, version); !known.ok())
         request->complete({.outputs = std::move(known)});
@@ -193,19 +196,18 @@ struct Engine::Impl final : completion::ClientCore {
     return {};
   }
 
-  // On a thread with the settings of a run. `own`: the caller's memory for some outputs. `ran`: kNo until the program is run, and
-  // kMaybe if memory lacks, as in a worker.
-  Result<Tensors> run(const Tensors& inputs, const Tensors& own, Context& context, Ran& ran) {
+  // On a thread with the settings of a run. `ran`: kNo until the program is run, and kMaybe if memory lacks, as in a worker.
+  Result<Tensors> run(const Tensors& inputs, Context& context, Ran& ran) {
     Result<Tensors> outputs = no_memory_at_all();
     try {
-      outputs = try_to_run(inputs, own, context, ran);
+      outputs = try_to_run(inputs, context, ran);
     } catch (const std::bad_alloc&) {  // not even for the text of a failure
     }
     if (outputs.status().code() == StatusCode::kFailedPrecondition) ran = Ran::kMaybe;
     return outputs;
   }
 
-  Result<Tensors> try_to_run(const Tensors& inputs, const Tensors& own, Context& context, Ran& ran) try {
+  Result<Tensors> try_to_run(const Tensors& inputs, Context& context, Ran& ran) try {
     std::vector<TensorSpec> specs;
     std::vector<TensorView> src;
     for (const NamedTensor& input : inputs)
@@ -215,7 +217,7 @@ struct Engine::Impl final : completion::ClientCore {
     loaded.model->enter_thread();
     auto program = loaded.model->program(specs);
     if (!program.ok()) return program.status().with_context(format("model '{}'", info.name));
-    SHOAL_ASSIGN_OR_RETURN(worker::OwnedOutputs outputs, worker::OwnedOutputs::make((*program)->outputs(), own));
+    SHOAL_ASSIGN_OR_RETURN(worker::OwnedOutputs outputs, worker::OwnedOutputs::make((*program)->outputs()));
     context.sink = &outputs;
     ran = Ran::kMaybe;
     if (const Status status = (*program)->run(context, src, outputs.views()); !status.ok())
@@ -258,7 +260,7 @@ struct Engine::Impl final : completion::ClientCore {
         outcome.outputs = Status(StatusCode::kDeadlineExceeded, "");
       }
     } else if (request.begin()) {  // else cancelled: it has its outcome
-      outcome.outputs = run(request.inputs, request.outputs, *context, outcome.ran);
+      outcome.outputs = run(request.inputs, *context, outcome.ran);
       outcome.compute_time = since(start_ns);
       outcome.attempts = 1;
       const MutexLock lock(mutex);
@@ -369,7 +371,7 @@ Result<Tensors> Engine::run(const Tensors& inputs) {
   const Impl::ContextLoan context(*impl_);
   const worker::RunSettings settings(impl_->loaded.model->threads());
   Ran ran = Ran::kNo;
-  return impl_->run(inputs, {}, *context, ran);
+  return impl_->run(inputs, *context, ran);
 }
 
 Client Engine::client() const { return Client(impl_); }

@@ -1,6 +1,7 @@
 // EngineRequest: a request to a model in this process, and its handle.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "shm/base/fork_guard.hpp"
 #include "shm/base/mutex.hpp"
 #include "shm/completion/client_core.hpp"
+#include "shm/tensor/spec.hpp"
 
 namespace shoal {
 
@@ -79,6 +81,9 @@ class EngineRequest {
   bool finish(Outcome outcome) {
     const MutexLock lock(mutex_);
     if (is_done_) return false;
+    if (outcome.outputs.ok()) {
+      if (Status copied = copy_to_own(*outcome.outputs); !copied.ok()) outcome.outputs = std::move(copied);
+    }
     outcome_ = std::move(outcome);
     if (is_begun_ && outcome_.ran == Ran::kNo && outcome_.attempts == 0) {  // given up in the middle
       outcome_.ran = Ran::kMaybe;
@@ -87,6 +92,18 @@ class EngineRequest {
     is_done_ = true;
     done_.notify_all();
     return true;
+  }
+  // Now, and not while the model runs: a request that was given up may be submitted again with the same memory.
+  Status copy_to_own(Tensors& results) const {
+    for (const NamedTensor& own : outputs) {
+      const auto result = std::ranges::find(results, own.name, &NamedTensor::name);
+      if (result == results.end()) continue;
+      const Tensor came = std::exchange(result->tensor, own.tensor);
+      SHOAL_RETURN_IF_ERROR(
+          check_matches({own.name, came.dtype(), came.shape()}, own.tensor.dtype(), own.tensor.shape(), "the memory for output"));
+      std::ranges::copy(came.view().bytes(), result->tensor.view().data);
+    }
+    return {};
   }
   static void tell(completion::Notices& notices) {
     while (const auto notice = notices.take()) notice->notify();  // which wakes whoever waits
@@ -119,6 +136,7 @@ class EnginePrediction final : public completion::PendingOutcome {
   void cancel() override {
     if (!fork_guard_.in_child()) request_->cancel();
   }
+  void give_up() override { cancel(); }
   void add_notice(std::shared_ptr<completion::Notice> notice) override { request_->add_notice(std::move(notice)); }
   std::shared_ptr<completion::ClientCore> core() override { return core_; }
 

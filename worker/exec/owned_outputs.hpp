@@ -14,9 +14,8 @@ class OwnedOutputs final : public OutputSink {
  public:
   /// Allocates the outputs whose sizes are known.
   ///   outputs  as Program::outputs()
-  ///   given    memory for some of them, with their names, which is used instead
-  ///   Errors   those of Tensor::create(); kInvalidArgument (a given one has another type or shape)
-  static Result<OwnedOutputs> make(const std::vector<TensorSpec>& outputs, const Tensors& given = {});
+  ///   Errors   those of Tensor::create()
+  static Result<OwnedOutputs> make(const std::vector<TensorSpec>& outputs);
 
   std::span<TensorView> views() { return views_; }
   Result<std::byte*> place(std::size_t index, DType dtype, const Shape& shape) override;

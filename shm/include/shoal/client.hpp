@@ -53,9 +53,11 @@ class Prediction {
 
   /// Calls `callback` once the request is complete: exactly once, also when it failed, was canceled, or was complete before. The
   /// request then goes on without a Prediction. The first call starts the library's thread, in which the callback runs, unless
-  /// this program calls Client::poll_once(): then callbacks run there. With an executor, that one runs it.
+  /// this program calls Client::poll_once(): then callbacks run there. With an executor, that one runs it. The callback of a
+  /// Prediction without a request, or whose Pool or Engine is gone, runs at once in this thread.
   ///   callback  must not throw. In the library's thread it must not wait for another request
-  ///   Errors    std::bad_alloc; kUnavailable if the thread cannot be started. The callback is not called then
+  ///   Errors    kUnavailable (the thread cannot be started), kFailedPrecondition (a forked child). The callback is not called
+  ///             then, as if this throws std::bad_alloc
   Status then(std::function<void(const Outcome&)> callback, Executor executor = {}) const;
 
  private:
@@ -123,8 +125,9 @@ class Client {
   /// The same for Request::set_output(): the model writes its output there.
   Result<Tensor> loan_output(DType dtype, const Shape& shape) const;
 
-  /// Sends and receives without waiting, and calls the callbacks of what is complete. For a program whose own loop calls it:
-  /// the library then starts no thread, from the first call on. Its descriptors are CompletionQueue::fd()'s.
+  /// Sends and receives without waiting, and calls the callbacks of what is complete. For a program whose own loop calls it now
+  /// and then: the library then starts no thread, from the first call on. One that would rather sleep until something is complete
+  /// uses CompletionQueue::next() or fd().
   void poll_once() const;
 
  private:
@@ -132,7 +135,7 @@ class Client {
   std::shared_ptr<completion::ClientCore> core_;
 };
 
-/// What Model::infer() returns: to be awaited once.
+/// What Model::infer() returns: to be awaited once. A coroutine that waits must not be destroyed: a stop_token ends its wait.
 ///   Lifetime  the coroutine keeps it while it is suspended
 class [[nodiscard]] Inference {
  public:

@@ -17,7 +17,7 @@ namespace shoal {
 /// One request to a model, which may be submitted again when it is complete. It keeps its inputs, so that only those that change
 /// are set anew, and the memory that a request takes: in the long run, submitting it allocates nothing.
 ///   Lifetime  a copy is another handle of the same request. A request that was submitted to a queue goes on without handles
-///   Threads   thread-compatible; nothing may be set while it is under way
+///   Threads   thread-compatible, except cancel(); nothing may be set while it is under way
 class Request {
  public:
   Request() = default;  ///< none: everything answers kFailedPrecondition
@@ -45,7 +45,7 @@ class Request {
   /// Of the last time it was submitted: kFailedPrecondition if it never was, or is under way.
   const Outcome& outcome() const;
   const Result<Tensors>& outputs() const { return outcome().outputs; }
-  void cancel() const;  ///< best effort; it still completes
+  void cancel() const;  ///< best effort, from any thread; it still completes
 
  private:
   friend class CompletionQueue;
@@ -65,7 +65,7 @@ struct Completion {
 
 /// Submits requests, and gives back those that are complete, in that order. Whoever waits in next() drives the connection of a
 /// Pool: the library starts no thread. A program that would rather wait for a descriptor has fd().
-///   Lifetime  destroying it cancels its requests; their handles get outcomes, and nobody is told
+///   Lifetime  destroying it ends its requests with kCancelled, and closes its descriptor
 ///   Threads   thread-safe: several threads may submit and wait
 class CompletionQueue {
  public:
@@ -78,26 +78,28 @@ class CompletionQueue {
   /// Sends the request, and returns at once: never blocks, and does not wait for somebody to call next(). Each request that was
   /// submitted with OK comes back exactly once, whatever becomes of it: also if it was refused at once (kOverloaded with
   /// `PoolOptions::in_flight_limit` or `EngineOptions::queue_limit` others under way).
-  ///   Errors  kFailedPrecondition (the request is under way, none, or one for a model of another client; a forked child). Nothing
+  ///   Errors  kFailedPrecondition (the request is under way, none, or one for a model of another client; a forked child).
+  ///   Nothing
   ///           is submitted then. Throws std::bad_alloc, likewise
   Status submit(Request& request, std::uint64_t tag);
 
   /// Waits until a request is complete, or until `deadline`, and takes as many as there are, at most `completions.size()`.
-  /// Returns how many: 0 at the deadline, when nothing is under way, or when a stop is requested.
+  /// Returns how many: 0 at the deadline, when nothing is under way, when a stop is requested, and in a forked child.
   std::size_t next(std::span<Completion> completions,
                    std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max(),
                    std::stop_token stop = {});
-  /// The same without waiting; receives first.
+  /// The same without waiting; receives if nothing is ready.
   std::size_t poll(std::span<Completion> completions);
   /// A descriptor that is readable while there are completions, for epoll, an event loop of Python's or libuv's. Level-triggered;
-  /// nobody may read it. The first call starts the library's thread, unless this program calls Client::poll_once(). The queue
-  /// closes it.
+  /// nobody may read it. The first call starts the library's thread. In a program that calls Client::poll_once() there is none,
+  /// and the descriptor becomes readable only within its calls. The queue closes it.
   ///   Errors  kUnavailable (no thread can be started), kFailedPrecondition (no descriptor is left)
   Result<int> fd();
   std::size_t under_way() const;  ///< requests that were submitted and not taken
 
  private:
   struct State;
+  Status usable() const;
   std::unique_ptr<State> state_;
 };
 

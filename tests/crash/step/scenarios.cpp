@@ -204,7 +204,7 @@ class ControlScenario : public LaneScenario {
     const auto admitted = [&] { return served_.model().at("counts").at("admitted").get<int>(); };
     const int before = admitted();
     asked_ = guest_->submit("echo", {{"data", counting({2, 64})}});
-    EXPECT_TRUE(soon([&] { return guest_->poll(), admitted() > before; }));
+    EXPECT_TRUE(soon([&] { return guest_->poll_once(), admitted() > before; }));
     served_.submit();
   }
   void come() {

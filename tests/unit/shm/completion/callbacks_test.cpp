@@ -1,6 +1,7 @@
 // Prediction::then() and Model::infer().
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <coroutine>
 #include <filesystem>
@@ -10,6 +11,7 @@
 #include <thread>
 
 #include "shoal/completion_queue.hpp"
+#include "tests/support/function_client.hpp"
 #include "tests/support/manual_client.hpp"
 
 namespace shoal {
@@ -147,6 +149,39 @@ TEST_F(CallbacksTest, ACoroutineUsesARequestAgainAndHearsWhyItCannot) {
   auto result = answered.get_future();
   while (result.wait_for(1ms) != std::future_status::ready) core_->answer();
   EXPECT_EQ(result.get(), 7);
+}
+
+// A loop over requests that end at once must not nest.
+TEST_F(CallbacksTest, ACoroutineSendsManyRequestsThatAreRefusedAtOnce) {
+  const Client refusing(std::make_shared<test::FunctionClient>(
+      *model_.info(), [](const Tensors&) { return Status(StatusCode::kCancelled, "the pool was destroyed"); }));
+  const Model model = refusing.model("m").value();
+  int refused = 0;
+  [](Model its, int& count) -> Started {
+    for (int i = 0; i < 200'000; ++i) {
+      const Result<Tensors> outputs = co_await its.infer(input_of(1));
+      count += !outputs.ok();
+    }
+  }(model, refused);
+  EXPECT_EQ(refused, 200'000);
+}
+
+TEST_F(CallbacksTest, OneMayRegisterAnother) {
+  int depth = 0, deepest = 0, ran = 0;
+  std::promise<void> last;
+  std::function<void(const Outcome&)> again = [&](const Outcome&) {
+    deepest = std::max(deepest, ++depth);
+    if (++ran == 1000)
+      last.set_value();
+    else
+      EXPECT_TRUE(model_.submit(input_of(1)).then(again).ok());
+    core_->answer();
+    --depth;
+  };
+  ASSERT_TRUE(model_.submit(input_of(1)).then(again).ok());
+  core_->answer();
+  EXPECT_EQ(last.get_future().wait_for(10s), std::future_status::ready);
+  EXPECT_EQ(deepest, 1);
 }
 
 TEST_F(CallbacksTest, AStopCancelsTheRequestThatACoroutineWaitsFor) {

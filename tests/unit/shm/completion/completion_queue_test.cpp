@@ -1,10 +1,13 @@
 #include "shoal/completion_queue.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 
 #include <array>
+#include <atomic>
 #include <thread>
+#include <vector>
 
 #include "tests/support/manual_client.hpp"
 
@@ -33,6 +36,8 @@ class CompletionQueueTest : public ::testing::Test {
     EXPECT_TRUE(made.set_input("x", number(value)).ok());
     return made;
   }
+
+  ~CompletionQueueTest() override { core_->callbacks().stop(); }
 
   const std::shared_ptr<test::ManualClient> core_ = std::make_shared<test::ManualClient>();
   const Client client_{core_};
@@ -136,6 +141,57 @@ TEST_F(CompletionQueueTest, DestroyingItCancelsItsRequestsAndLetsThemBeUsedAgain
   ASSERT_EQ(queue_.next(completions_, soon()), 1u);
   EXPECT_EQ(completions_[0].tag, 5u);
   EXPECT_TRUE(kept.outputs().ok());
+}
+
+TEST_F(CompletionQueueTest, WhatNobodyTookFromADestroyedQueueCanBeUsedAgain) {
+  Request kept = request(3);
+  int fd = -1;
+  {
+    CompletionQueue brief(client_);
+    ASSERT_TRUE(brief.submit(kept, 1).ok());
+    fd = brief.fd().value();
+    core_->answer();
+  }
+  EXPECT_EQ(::fcntl(fd, F_GETFD), -1) << "its descriptor is open";
+  EXPECT_FALSE(kept.is_under_way());
+  EXPECT_TRUE(kept.outputs().ok());
+  ASSERT_TRUE(queue_.submit(kept, 5).ok());
+  core_->answer();
+  EXPECT_EQ(queue_.next(completions_, soon()), 1u);
+}
+
+TEST_F(CompletionQueueTest, ThoseWhoWaitReturnWhenAnotherTakesTheLastOne) {
+  Request only = request(1);
+  ASSERT_TRUE(queue_.submit(only, 1).ok());
+  std::atomic<std::size_t> taken{0};
+  {
+    std::vector<std::jthread> waiting;
+    for (int i = 0; i < 3; ++i) {
+      waiting.emplace_back([&] {
+        std::array<Completion, 4> mine;
+        taken += queue_.next(mine);
+      });
+    }
+    std::this_thread::sleep_for(20ms);
+    core_->answer();
+  }
+  EXPECT_EQ(taken, 1u);
+}
+
+TEST_F(CompletionQueueTest, AForkedChildTakesNothingOfItsParents) {
+  Request done = request(1);
+  ASSERT_TRUE(queue_.submit(done, 1).ok());
+  const int fd = queue_.fd().value();
+  core_->answer();
+  core_->pretend_to_be_forked(true);
+  EXPECT_EQ(queue_.poll(completions_), 0u);
+  EXPECT_EQ(queue_.next(completions_), 0u);
+  EXPECT_EQ(queue_.submit(done, 1).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(model_.submit({}).then([](const Outcome&) {}).code(), StatusCode::kFailedPrecondition);
+  client_.poll_once();
+  core_->pretend_to_be_forked(false);
+  EXPECT_TRUE(is_readable(fd));
+  EXPECT_EQ(queue_.poll(completions_), 1u);
 }
 
 TEST_F(CompletionQueueTest, CancelCompletesARequest) {

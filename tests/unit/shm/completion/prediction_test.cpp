@@ -31,6 +31,7 @@ class Done final : public completion::PendingOutcome {
  public:
   ~Done() override { outcome_.batch = 99; }
   bool is_done() const override { return true; }
+  void give_up() override {}
   void add_notice(std::shared_ptr<completion::Notice>) override {}
   std::shared_ptr<completion::ClientCore> core() override { return nullptr; }
   bool ready() override { return true; }
