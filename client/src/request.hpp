@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +26,10 @@ namespace shoal::client {
 struct SessionState;
 
 inline constexpr std::uint64_t kForever = std::numeric_limits<std::uint64_t>::max();  ///< as the end of a wait: no end
+
+inline std::uint64_t count_ns(std::chrono::nanoseconds duration) {
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(duration.count(), 0));
+}
 
 /// Without memory, the text is one that needs none: each request must end.
 inline Status copy_of(const Status& why) noexcept try { return why; } catch (const std::bad_alloc&) {
