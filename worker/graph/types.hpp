@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "shm/tensor/floats.hpp"
 #include "shoal/tensor.hpp"
-#include "worker/graph/floats.hpp"
 
 namespace shoal::worker {
 

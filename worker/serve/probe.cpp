@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "shm/base/errors.hpp"
+#include "shm/tensor/floats.hpp"
 #include "shm/wire/status_page.hpp"
-#include "worker/graph/floats.hpp"
 
 namespace shoal::worker {
 namespace {

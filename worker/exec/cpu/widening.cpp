@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "shm/tensor/floats.hpp"
 #include "worker/exec/graph_plan.hpp"
 #include "worker/graph/convert.hpp"
-#include "worker/graph/floats.hpp"
 #include "worker/graph/operators.hpp"
 #include "worker/ops/arithmetic.hpp"
 #include "worker/ops/cast.hpp"

@@ -19,11 +19,11 @@
 #include <stdexcept>
 
 #include "shm/base/unique_fd.hpp"
+#include "shm/tensor/floats.hpp"
 #include "tests/support/custom_operator.hpp"
 #include "tests/support/scratch_directory.hpp"
 #include "tests/unit/worker/exec/graph_builder.hpp"
 #include "worker/exec/planned_program.hpp"
-#include "worker/graph/floats.hpp"
 #include "worker/passes/infer.hpp"
 
 namespace shoal::worker {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "worker/graph/floats.hpp"
+#include "shm/tensor/floats.hpp"
 #include "worker/graph/graph.hpp"
 #include "worker/graph/operators.hpp"
 #include "worker/ops/activation.hpp"

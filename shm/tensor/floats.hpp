@@ -6,7 +6,7 @@
 #include <limits>
 #include <type_traits>
 
-namespace shoal::worker {
+namespace shoal {
 
 #if defined(__clang__) && __clang_major__ < 15
 using Binary16 = __fp16;  // all that clang 14 has without AVX512-FP16; stored and converted alike
@@ -56,4 +56,4 @@ struct FloatLimits<BFloat16> {
   static constexpr float kHighest = 0x1.FEp127F;
 };
 
-}  // namespace shoal::worker
+}  // namespace shoal
