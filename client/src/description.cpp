@@ -27,6 +27,8 @@ Preprocess to_preprocess(const json& object) {
   preprocess.order = object.value("order", preprocess.order);
   preprocess.mean = object.value("mean", preprocess.mean);
   preprocess.scale = object.value("scale", preprocess.scale);
+  preprocess.letterbox = object.value("letterbox", preprocess.letterbox);
+  preprocess.border = wire::to_integer(object, "border", preprocess.border);
   return preprocess;
 }
 

@@ -116,6 +116,7 @@ Result<std::vector<TensorSpec>> default_set(const std::vector<TensorSpec>& input
       use_defaults(input);  // of a state that no other input gives a batch
     }
     input.ranges.clear();
+    input.layout.clear();
     if (input.shape.element_count() >= 0) continue;
     return invalid_argument(
         "{}: input '{}' has the open shape {}: only a first dimension of -1 (compiled as 1) and ranges (as their smallest "

@@ -12,7 +12,9 @@ inline nlohmann::json preprocess_json(const Preprocess& preprocess) {
           {"crop", {preprocess.crop_height, preprocess.crop_width}},
           {"order", preprocess.order},
           {"mean", preprocess.mean},
-          {"scale", preprocess.scale}};
+          {"scale", preprocess.scale},
+          {"letterbox", preprocess.letterbox},
+          {"border", preprocess.border}};
 }
 
 }  // namespace shoal

@@ -24,6 +24,10 @@ const std::vector<Preset>& presets() {
         {1 / (0.2023f * 255), 1 / (0.1994f * 255), 1 / (0.2010f * 255)}}},
       {"mnist", {0, 28, 28, "GRAY", {0}, {1 / 255.0f}}},
       {"none", {0, 0, 0, "RGB", {0, 0, 0}, {1, 1, 1}}},
+      // Detectors: the whole picture. GluonCV's SSD, YOLO and Faster R-CNN; the SSD of MXNet's examples; darknet.
+      {"gluoncv-detector", {0, 0, 0, "RGB", {123.675f, 116.28f, 103.53f}, {1 / 58.395f, 1 / 57.12f, 1 / 57.375f}}},
+      {"mxnet-ssd", {0, 0, 0, "RGB", {123, 117, 104}, {1, 1, 1}}},
+      {"darknet", {0, 0, 0, "RGB", {0, 0, 0}, {1 / 255.0f, 1 / 255.0f, 1 / 255.0f}, /*letterbox=*/true}},
   };
   return all;
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <limits>
 #include <set>
 #include <utility>
@@ -57,11 +56,11 @@ Result<Shape> read_shape(const Site& site) {
   return Shape(dims);
 }
 
-/// "layout" names the dimensions by letters. It is checked, to find mistakes. See use_layouts().
-Status check_layout(const Site& site, const Shape& shape) {
-  SHOAL_ASSIGN_OR_RETURN(const std::string layout, read_string(site));
+/// "layout" names the dimensions by letters.
+Result<std::string> read_layout(const Site& site, const Shape& shape) {
+  SHOAL_ASSIGN_OR_RETURN(std::string layout, read_string(site));
   if (static_cast<int>(layout.size()) == shape.rank() && std::set<char>(layout.begin(), layout.end()).size() == layout.size())
-    return {};
+    return layout;
   return site.error(
       format("is \"{}\"; it must have one letter, each different, for each of the {} dimensions", layout, shape.rank()));
 }
@@ -90,7 +89,9 @@ Result<TensorSpec> read_input(const Site& site) {
   }
   if (spec.name.empty()) return site.error("has an input without a name");
   if (!table->contains("shape")) return site.error(format("has an input '{}' without a shape", spec.name));
-  if (layout) SHOAL_RETURN_IF_ERROR(check_layout(site.at(*layout, site.key + ".layout"), spec.shape));
+  if (layout) {
+    SHOAL_ASSIGN_OR_RETURN(spec.layout, read_layout(site.at(*layout, site.key + ".layout"), spec.shape));
+  }
   return spec;
 }
 
@@ -297,86 +298,6 @@ Result<std::vector<Buckets>> read_buckets(const Site& site) {
 }
 
 /// Reads one number for all channels, or one per channel.
-Result<std::vector<float>> read_channels(const Site& site) {
-  std::vector<float> numbers;
-  const auto add = [&](const toml::node& node) -> Status {
-    const auto number = node.is_number() ? node.value<double>() : std::nullopt;
-    if (!number || !std::isfinite(*number)) return site.error("must be a number, or one per channel");
-    numbers.push_back(static_cast<float>(*number));
-    return {};
-  };
-  if (const toml::array* array = site.node.as_array()) {
-    for (const toml::node& element : *array) SHOAL_RETURN_IF_ERROR(add(element));
-  } else {
-    SHOAL_RETURN_IF_ERROR(add(site.node));
-  }
-  return numbers;
-}
-
-Status fit_channels(const Site& site, std::string_view key, std::size_t channels, std::vector<float>& numbers) {
-  if (numbers.size() == channels) return {};
-  const bool uniform = !numbers.empty() && std::all_of(numbers.begin(), numbers.end(), [&](float n) { return n == numbers[0]; });
-  if (!uniform) return site.error(format("has {} numbers in '{}' for {} channels", numbers.size(), key, channels));
-  numbers.assign(channels, numbers[0]);
-  return {};
-}
-
-Result<std::vector<std::int64_t>> read_crop(const Site& site) {
-  constexpr std::int64_t kLargest = 1 << 20;
-  const toml::array* array = site.node.as_array();
-  if (!array) {
-    SHOAL_ASSIGN_OR_RETURN(const std::int64_t side, read_integer(site, 0, kLargest));
-    return std::vector<std::int64_t>{side, side};
-  }
-  if (array->size() != 2) return site.error("must be one number, or [height, width]");
-  SHOAL_ASSIGN_OR_RETURN(const std::int64_t height, read_integer(site.at((*array)[0], site.key), 0, kLargest));
-  SHOAL_ASSIGN_OR_RETURN(const std::int64_t width, read_integer(site.at((*array)[1], site.key), 0, kLargest));
-  return std::vector<std::int64_t>{height, width};
-}
-
-Status read_preprocess_key(const Site& site, std::string_view key, Preprocess& preprocess) {
-  if (key == "preset") return {};
-  if (key == "resize") {
-    SHOAL_ASSIGN_OR_RETURN(preprocess.resize, read_integer(site, 0, 1 << 20));
-  } else if (key == "crop") {
-    SHOAL_ASSIGN_OR_RETURN(const std::vector<std::int64_t> crop, read_crop(site));
-    preprocess.crop_height = crop[0];
-    preprocess.crop_width = crop[1];
-  } else if (key == "order") {
-    SHOAL_ASSIGN_OR_RETURN(preprocess.order, read_string(site));
-    if (preprocess.order != "RGB" && preprocess.order != "BGR" && preprocess.order != "GRAY") {
-      return site.error("must be \"RGB\", \"BGR\" or \"GRAY\"");
-    }
-  } else if (key == "mean") {
-    SHOAL_ASSIGN_OR_RETURN(preprocess.mean, read_channels(site));
-  } else if (key == "scale") {
-    SHOAL_ASSIGN_OR_RETURN(preprocess.scale, read_channels(site));
-  } else {
-    return site.error("is not a key of preprocess (preset, resize, crop, order, mean, scale)");
-  }
-  return {};
-}
-
-Result<Preprocess> read_preprocess(const Site& site) {
-  const toml::table* table = site.node.as_table();
-  if (!table) return site.error("must be a table: [preprocess]");
-  Preprocess preprocess;
-  if (const toml::node* preset = table->get("preset")) {
-    const Site child = site.at(*preset, "preprocess.preset");
-    SHOAL_ASSIGN_OR_RETURN(const std::string name, read_string(child));
-    auto found = preprocess_preset(name);
-    if (!found) return child.error(format("is wrong: {}", found.status().message()));
-    preprocess = *found;
-  }
-  for (const auto& [key, node] : *table) {
-    SHOAL_RETURN_IF_ERROR(read_preprocess_key(site.at(node, format("preprocess.{}", key.str())), key.str(), preprocess));
-  }
-  const std::size_t channels = preprocess.order == "GRAY" ? 1 : 3;
-  SHOAL_RETURN_IF_ERROR(fit_channels(site, "mean", channels, preprocess.mean));
-  SHOAL_RETURN_IF_ERROR(fit_channels(site, "scale", channels, preprocess.scale));
-  return preprocess;
-}
-
 Result<std::string> read_fallback(const Site& site) {
   SHOAL_ASSIGN_OR_RETURN(std::string word, read_string(site));
   if (word != "cpu" && word != "error") return site.error("must be \"cpu\" or \"error\"");
@@ -442,7 +363,7 @@ const KeyRow kKeys[] = {
     {"outputs", [](const Site& s, ModelOverrides& o) { return assign(o.outputs, read_outputs(s)); }},
     {"state", [](const Site& s, ModelOverrides& o) { return assign(o.state, read_state(s)); }},
     {"labels", [](const Site& s, ModelOverrides& o) { return assign(o.labels_file, read_string(s)); }},
-    {"preprocess", [](const Site& s, ModelOverrides& o) { return assign(o.preprocess, read_preprocess(s)); }},
+    {"preprocess", [](const Site& s, ModelOverrides& o) { return assign(o.preprocess, read_preprocess(s.where, s.node)); }},
     {"shapes", [](const Site& s, ModelOverrides& o) { return assign(o.shapes, read_shapes(s)); }},
     {"device", [](const Site& s, ModelOverrides& o) { return assign(o.device, read_string(s)); }},
     {"fallback", [](const Site& s, ModelOverrides& o) { return assign(o.fallback, read_fallback(s)); }},

@@ -25,6 +25,8 @@ Status error_at(const std::string& where, const toml::node& node, const std::str
 Status read_key(const std::string& where, std::string_view key, const toml::node& value, ModelOverrides& overrides);
 /// A whole table of such keys.
 Result<ModelOverrides> read_keys(const std::string& where, const toml::table& table);
+/// The table [preprocess]. A preset in it comes first, and the other keys change it.
+Result<Preprocess> read_preprocess(const std::string& where, const toml::node& node);
 /// The daemon's table [limits].
 Result<ClientLimits> read_limits(const std::string& where, const toml::table& table);
 /// Calls `each` with every key of that table.

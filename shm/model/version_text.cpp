@@ -31,16 +31,17 @@ json input_json(const TensorSpec& spec) {
     else
       shape.push_back(spec.shape[axis]);
   }
-  return {{"name", spec.name}, {"shape", shape}, {"dtype", dtype_name(spec.dtype)}};
+  json table{{"name", spec.name}, {"shape", shape}, {"dtype", dtype_name(spec.dtype)}};
+  if (!spec.layout.empty()) table["layout"] = spec.layout;
+  return table;
 }
 
 json state_json(const std::vector<StatePair>& state) {
   json list = json::array();
   for (const StatePair& pair : state) {
-    json table{{"out", pair.out}, {"in", pair.in}};
+    json table{{"out", pair.out}, {"in", pair.in}, {"batch_axis", pair.batch_axis}};  // said, so no `layout` of an input counts
     if (pair.shape.is_known()) table["shape"] = std::vector<std::int64_t>(pair.shape.begin(), pair.shape.end());
     if (!pair.batch_input.empty()) table["batch_input"] = pair.batch_input;
-    if (pair.batch_axis != 0) table["batch_axis"] = pair.batch_axis;
     list.push_back(std::move(table));
   }
   return list;

@@ -23,6 +23,7 @@ json to_json(std::span<const TensorSpec> specs) {
   for (const TensorSpec& spec : specs) {
     json item{{"name", spec.name}, {"dtype", dtype_name(spec.dtype)}, {"shape", shape_json(spec.shape)}};
     for (const DimRange& range : spec.ranges) item["ranges"].push_back({range.lowest, range.highest});
+    if (!spec.layout.empty()) item["layout"] = spec.layout;
     list.push_back(std::move(item));
   }
   return list;
@@ -39,6 +40,9 @@ std::vector<TensorSpec> to_specs(const json& list) {
       spec.ranges.push_back({to_integer<std::int64_t>(range.at(0)), to_integer<std::int64_t>(range.at(1))});
     if (!spec.ranges.empty() && spec.ranges.size() != spec.shape.dims().size())
       throw std::runtime_error("ranges that are not one per dimension");
+    spec.layout = item.value("layout", std::string());
+    if (!spec.layout.empty() && spec.layout.size() != spec.shape.dims().size())
+      throw std::runtime_error("a layout that is not one letter per dimension");
   }
   return specs;
 }

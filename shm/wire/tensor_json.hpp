@@ -35,7 +35,7 @@ std::vector<Integer> to_integers(const nlohmann::json& list) {
 }
 
 /// [{"name", "dtype", "shape"}, ...]; a shape of null is Shape::any(). A spec with ranges also has "ranges": [[lowest, highest],
-/// ...], one per dimension.
+/// ...], one per dimension, and one with a layout "layout".
 nlohmann::json to_json(std::span<const TensorSpec> specs);
 /// The reverse. Throws nlohmann::json::exception, std::runtime_error or shoal::Error on anything unexpected. The caller, which
 /// parses a whole message, catches them and makes a Status.

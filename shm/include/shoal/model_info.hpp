@@ -21,6 +21,9 @@ struct Preprocess {
   std::string order = "RGB";                     ///< channel order of the model: "RGB", "BGR" or "GRAY"
   std::vector<float> mean = {0, 0, 0};           ///< subtracted, per channel in that order, on the 0..255 scale
   std::vector<float> scale = {1, 1, 1};          ///< multiplied after the subtraction, per channel
+  /// The whole picture is resized to fit into the crop, in proportion, and lies in its center; `resize` is 0 then.
+  bool letterbox = false;
+  std::uint8_t border = 127;  ///< of a letterbox: the gray, 0..255, around the picture
   friend bool operator==(const Preprocess&, const Preprocess&) = default;
 };
 

@@ -96,12 +96,14 @@ struct DimRange {
   friend bool operator==(const DimRange&, const DimRange&) = default;
 };
 
-/// The description of a model's input or output.
+/// The description of a model's input or output. `DataDesc` is its name in programs (shoal/data_desc.hpp).
 struct TensorSpec {
   std::string name;
   DType dtype = DType::kFloat32;
   Shape shape = Shape::any();         ///< -1 if any size is allowed; any() if any shape is
   std::vector<DimRange> ranges = {};  ///< one per dimension, limits those that are -1; empty: no limits
+  /// One letter per dimension, as in "NCHW": N batch, T time, C channels, H height, W width. Empty if nobody has said it.
+  std::string layout = {};
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 

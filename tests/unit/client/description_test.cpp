@@ -29,6 +29,25 @@ TEST(Description, IsReadFromTheDaemonsJson) {
   EXPECT_EQ(model.info.preprocess->order, "BGR");
 }
 
+TEST(Description, HasLayoutsAndALetterboxIfTheDaemonKnowsThem) {
+  const ModelInfo older = parse_description(kJson).value().info;
+  EXPECT_EQ(older.inputs[0].layout, "");
+  EXPECT_FALSE(older.preprocess->letterbox);
+  nlohmann::json object = nlohmann::json::parse(kJson);
+  object["inputs"][0]["layout"] = "NC";
+  object["preprocess"]["letterbox"] = true;
+  object["preprocess"]["border"] = 114;
+  const ModelInfo info = parse_description(object.dump()).value().info;
+  EXPECT_EQ(info.inputs[0], (TensorSpec{"data", DType::kFloat32, Shape{-1, 3}, {}, "NC"}));
+  EXPECT_TRUE(info.preprocess->letterbox);
+  EXPECT_EQ(info.preprocess->border, 114);
+  object["preprocess"]["border"] = 256;
+  EXPECT_EQ(parse_description(object.dump()).status().code(), StatusCode::kInternal);
+  object["preprocess"]["border"] = 0;
+  object["inputs"][0]["layout"] = "NCHW";
+  EXPECT_EQ(parse_description(object.dump()).status().code(), StatusCode::kInternal) << "letters for dimensions it does not have";
+}
+
 TEST(Description, HasStatesIfTheDaemonKnowsThem) {
   EXPECT_TRUE(parse_description(kJson).value().info.state.empty()) << "a daemon before 0.3";
   nlohmann::json object = nlohmann::json::parse(kJson);

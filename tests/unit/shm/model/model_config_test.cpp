@@ -43,7 +43,7 @@ scale = 0.5
 )",
                                          "model.toml");
   ASSERT_TRUE(config.ok()) << config.status().to_string();
-  EXPECT_EQ(config->inputs, (std::vector<TensorSpec>{{"data", DType::kUInt8, {-1, 3, 8, 8}}}));
+  EXPECT_EQ(config->inputs, (std::vector<TensorSpec>{{"data", DType::kUInt8, {-1, 3, 8, 8}, {}, "NCHW"}}));
   EXPECT_EQ(config->outputs, std::vector<std::string>{"prob"});
   EXPECT_EQ(config->labels_file, "names.txt");
   ASSERT_EQ(config->shapes.size(), 2u);
@@ -119,6 +119,9 @@ TEST(ModelConfig, RefusesWrongTypesAndNumbersOutOfRange) {
                            "[preprocess]\nmean = [1, 2]",
                            "[preprocess]\npreset = \"imagnet\"",
                            "[preprocess]\ncrop = [1, 2, 3]",
+                           "[preprocess]\nletterbox = 1",
+                           "[preprocess]\nletterbox = true\nborder = 256",
+                           "[preprocess]\nletterbox = true\nresize = 256",
                            "workers = "}) {
     EXPECT_TRUE(says(error_of(text), {"m/model.toml:"}));
   }
@@ -195,6 +198,18 @@ TEST(ModelConfig, LetsKeysChangeAPresetWhereverTheyStand) {
   const auto unknown = preprocess_preset("imagnet");
   EXPECT_EQ(unknown.status().code(), StatusCode::kNotFound);
   EXPECT_TRUE(says(unknown.status().message(), {"imagenet, imagenet-bgr-caffe, cifar10, mnist, none"}));
+}
+
+TEST(ModelConfig, ALetterboxTakesThePlaceOfAPresetsResize) {
+  const auto config =
+      parse_model_config("[preprocess]\npreset = \"imagenet\"\ncrop = 416\nletterbox = true\nborder = 114\n", "m");
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_TRUE(config->preprocess->letterbox);
+  EXPECT_EQ(config->preprocess->border, 114);
+  EXPECT_EQ(config->preprocess->resize, 0);
+  EXPECT_EQ(config->preprocess->crop_height, 416);
+  EXPECT_TRUE(
+      says(error_of("[preprocess]\nresize = 9\nletterbox = true"), {"m/model.toml:2:", "preprocess.resize", "letterbox"}));
 }
 
 TEST(ModelConfig, GivesGrayPicturesOneChannel) {

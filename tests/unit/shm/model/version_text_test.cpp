@@ -17,7 +17,7 @@ using test::ScratchDirectory;
 
 // No value is its default.
 constexpr const char* kEveryKey = R"(
-inputs = [{name = "data", shape = ["1..64", 3, -1, "8.."], dtype = "uint8"}, {name = "any", shape = "any"}, {name = "one", shape = []}]
+inputs = [{name = "data", shape = ["1..64", 3, -1, "8.."], dtype = "uint8", layout = "NCHW"}, {name = "any", shape = "any"}, {name = "one", shape = []}]
 outputs = ["prob"]
 state = [{out = "prob", in = "any", shape = [-1, 2]}, {out = "h", in = "one", batch_input = "any", batch_axis = 1}]
 labels = "names.txt"
@@ -46,7 +46,8 @@ golden = "golden.npz"
 golden_tolerance = 0.015625
 versions = [3, 5]
 [preprocess]
-resize = 9
+letterbox = true
+border = 7
 crop = [7, 8]
 order = "BGR"
 mean = [1, 2.1, 3]

@@ -51,6 +51,15 @@ TEST(ParseLoaded, AnotherStateIsAnotherSignature) {
   EXPECT_TRUE(says(describe_text(model, batch, 1, {1}), {R"("state":[{"batch_axis":1,"batch_input":"data","in":"h_in",)"}));
 }
 
+TEST(ParseLoaded, KeepsLayoutsThatFitTheirShapes) {
+  const auto loaded = [](const std::string& layout) {
+    return parse_loaded(R"({"inputs": [{"name": "a", "dtype": "float32", "shape": [1, -1], "layout": ")" + layout +
+                        R"("}], "outputs": []})");
+  };
+  EXPECT_EQ(loaded("TN").value().inputs[0].layout, "TN");
+  EXPECT_FALSE(loaded(std::string(1000, 'N')).ok());
+}
+
 // The log repeats them, and many would push out what others have to say.
 TEST(ParseLoaded, KeepsFewWarningsAndShortTexts) {
   std::string text = R"({"inputs": [], "outputs": [], "hash": ")" + std::string(5000, 'h') + R"(", "warnings": [)";

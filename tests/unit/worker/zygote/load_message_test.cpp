@@ -37,7 +37,7 @@ TEST(LoadMessage, CarriesWhatTheSupervisorWasTold) {
   model.files.directory = "/models";
   model.files.files = {"/models/net-symbol.json", "/models/net-0007.params"};
   ModelConfig& sent = model.config;
-  sent.inputs = {{"data", DType::kFloat16, {-1, 3, -1}, {{1, 64}, {3, 3}, {32, 224}}}, {"mask", DType::kUInt8, {-1}}};
+  sent.inputs = {{"data", DType::kFloat16, {-1, 3, -1}, {{1, 64}, {3, 3}, {32, 224}}, "NCT"}, {"mask", DType::kUInt8, {-1}}};
   sent.outputs = {"layer_output", "prob_output"};
   sent.state = {{"layer_output", "mask", {-1}}, {"prob_output", "data"}};
   sent.sparse = {{"data", "csr"}};
