@@ -4,19 +4,24 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "shoal/result.hpp"
 
 namespace shoal {
 
-/// A picture with 8-bit red, green and blue. One that was moved from has 0 x 0 pixels.
-///   Threads  a value: thread-compatible
+/// The bytes of a pixel, in their order. The fourth one, transparency, is dropped.
+enum class PixelFormat : std::uint8_t { kRgb, kBgr, kRgba, kBgra, kGray };
+
+/// A picture with 8-bit red, green and blue. One that was moved from has 0 x 0 pixels. Copies share the pixels. cv::Mat becomes
+/// one by shoal/image_opencv.hpp.
+///   Threads  immutable
 class Image {
  public:
+  Image() = default;  ///< of 0 x 0 pixels
   /// Decodes a file: JPEG, PNG, WebP, BMP, TIFF, and the other formats of the installed OpenCV. Rotates it as its EXIF data says.
   /// Gray becomes three equal channels. Transparency is dropped, not blended with a background, because the loaders of MXNet,
   /// GluonCV and torchvision, with which models were trained, do so.
@@ -28,29 +33,29 @@ class Image {
   /// Makes a picture from height * width * 3 bytes, row by row. Errors: kInvalidArgument (another number of bytes).
   static Result<Image> from_rgb(int height, int width, std::vector<std::uint8_t> rgb);
 
-  Image(const Image&) = default;
-  Image& operator=(const Image&) = default;
-  Image(Image&& other) noexcept
-      : height_(std::exchange(other.height_, 0)), width_(std::exchange(other.width_, 0)), rgb_(std::exchange(other.rgb_, {})) {}
-  Image& operator=(Image&& other) noexcept {
-    height_ = std::exchange(other.height_, 0);
-    width_ = std::exchange(other.width_, 0);
-    rgb_ = std::exchange(other.rgb_, {});
-    return *this;
-  }
-  ~Image() = default;
+  /// Makes a picture from pixels in memory, which are copied.
+  ///   row_bytes  from one row to the next; 0 = rows follow each other
+  ///   Errors     kInvalidArgument (sides that are not positive, or fewer bytes than the rows need)
+  static Result<Image> from_pixels(std::span<const std::uint8_t> pixels, int height, int width, PixelFormat format,
+                                   std::size_t row_bytes = 0);
 
-  int height() const { return height_; }
-  int width() const { return width_; }
+  /// The bytes of a file: ".png", ".jpg", ".webp", ... as `extension` says.
+  ///   Errors  kInvalidArgument (an unknown extension, or a picture of 0 x 0), kFailedPrecondition (out of memory)
+  Result<std::vector<std::byte>> encode(std::string_view extension) const;
+  /// Writes a file in the format that its extension names. Replaces an existing one.
+  ///   Errors  those of encode(); kNotFound, kPermissionDenied, kFailedPrecondition (disk full). The message names the file
+  Status write(const std::filesystem::path& file) const;
+
+  int height() const;
+  int width() const;
   /// height * width * 3 bytes, row by row.
-  std::span<const std::uint8_t> rgb() const& { return rgb_; }
+  std::span<const std::uint8_t> rgb() const&;
   std::span<const std::uint8_t> rgb() && = delete;  ///< of a temporary, whose bytes end with it: keep the Image
 
  private:
-  Image(int height, int width, std::vector<std::uint8_t> rgb) : height_(height), width_(width), rgb_(std::move(rgb)) {}
-
-  int height_, width_;
-  std::vector<std::uint8_t> rgb_;
+  struct Impl;
+  explicit Image(std::shared_ptr<const Impl> impl);
+  std::shared_ptr<const Impl> impl_;
 };
 
 }  // namespace shoal

@@ -3,13 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <memory>
+#include <filesystem>
 #include <type_traits>
 #include <utility>
 
 #include "shm/base/errors.hpp"
 #include "shoal/predictor.hpp"
-#include "tests/support/function_client.hpp"
+#include "tests/support/fake_runner.hpp"
+#include "tests/support/says.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace shoal {
 namespace {
@@ -18,42 +20,33 @@ namespace {
 static_assert(!std::is_reference_v<decltype(std::declval<ImageClassifier>().info())>);
 static_assert(!std::is_reference_v<decltype(std::declval<ImageClassifier>().preprocess())>);
 static_assert(!std::is_reference_v<decltype(std::declval<ImageClassifier>().warnings())>);
-static_assert(!std::is_reference_v<decltype(std::declval<Predictor>().info())>);
 
 /// A model whose score of class c is the mean of channel c.
 ///   Threads  thread-bound
-class ColorModel {
+class ColorModel final : public test::FakeRunner {
  public:
-  ColorModel()
-      : core_(std::make_shared<test::FunctionClient>(ModelInfo(), [this](const Tensors& inputs) { return run(inputs); })) {
+  ColorModel() {
     info.name = "colors";
     info.inputs = {{"data", DType::kFloat32, {-1, 3, 4, 4}}};
     info.outputs = {{"scores", DType::kFloat32, {-1, 3}}};
     info.labels = {"red", "green", "blue"};
     info.preprocess = Preprocess{};
+    answer = [this](const Tensors& inputs) { return scores(inputs.at(0).tensor); };
   }
-  operator Client() const { return Client(core_); }  // NOLINT(google-explicit-constructor): as a Pool
 
- private:
-  Result<Tensors> run(const Tensors& inputs) {
-    const Tensor& input = inputs.at(0).tensor;
+  Result<Tensors> scores(const Tensor& input) {
     batches.push_back(input.shape()[0]);
     if (!failure.ok()) return failure;
-    Tensor scores = Tensor::create(DType::kFloat32, {input.shape()[0], input.shape()[1]}).value();
-    const std::size_t plane = input.values<float>().size() / scores.values<float>().size();
-    for (std::size_t i = 0; i < scores.values<float>().size(); ++i) {
-      for (const float value : input.values<float>().subspan(i * plane, plane))
-        scores.values<float>()[i] += value / static_cast<float>(plane);
+    const bool is_interleaved = info.inputs[0].layout == "NHWC";
+    const auto channels = static_cast<std::size_t>(input.shape()[is_interleaved ? 3 : 1]), pixels = std::size_t{4} * 4;
+    Tensor scores = Tensor::create(DType::kFloat32, {input.shape()[0], static_cast<std::int64_t>(channels)}).value();
+    for (std::size_t i = 0; i < input.values<float>().size(); ++i) {
+      const std::size_t item = i / (channels * pixels), channel = is_interleaved ? i % channels : i / pixels % channels;
+      scores.values<float>()[item * channels + channel] += input.values<float>()[i] / static_cast<float>(pixels);
     }
-    Tensors outputs;
-    outputs.push_back({"scores", std::move(scores)});
-    return outputs;
+    return Tensors{{"scores", scores}};
   }
 
-  const std::shared_ptr<test::FunctionClient> core_;
-
- public:
-  ModelInfo& info = core_->info;
   Status failure;
   std::vector<std::int64_t> batches;
 };
@@ -133,7 +126,7 @@ TEST(ImageClassifier, ModelsAndPreprocessingThatDoNotFitAreRefused) {
 TEST(ImageClassifier, LabelsThatAreNotAsManyAsTheClassesAreRefused) {
   ColorModel model;
   model.info.labels.pop_back();
-  const Status refused = ImageClassifier::create(model, "colors").value().classify(plain(1, 2, 3)).status();
+  const Status refused = ImageClassifier::create(model, "colors").status();
   EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
   EXPECT_NE(refused.message().find("'scores' has 3 classes, but its labels file has 2 lines"), std::string::npos)
       << refused.message();
@@ -148,14 +141,56 @@ TEST(ImageClassifier, AFailedRequestIsTheCallersError) {
   EXPECT_EQ(classifier.classify(plain(1, 2, 3)).status().code(), StatusCode::kOverloaded);
 }
 
-TEST(Predictor, RunsTheOneModel) {
+TEST(ImageClassifier, ReadsFilesAndNamesTheOneThatFails) {
   ColorModel model;
-  const Predictor predictor = Predictor::create(model, "colors").value();
-  const Tensor input = Tensor::create(DType::kFloat32, {2, 3, 4, 4}).value();
-  EXPECT_EQ(predictor.predict(input).value()[0].tensor.shape(), (Shape{2, 3}));
-  EXPECT_EQ(Predictor::create(model, "sounds").status().code(), StatusCode::kNotFound);
-  model.info.inputs.push_back(model.info.inputs[0]);
-  EXPECT_EQ(Predictor::create(model, "colors").value().predict(input).status().code(), StatusCode::kInvalidArgument);
+  const test::ScratchDirectory files;
+  const auto classifier = ImageClassifier::create(model, "colors", {.top_k = 1, .batch = 4}).value();
+  std::vector<std::filesystem::path> paths;
+  for (int i = 0; i < 30; ++i) {
+    paths.push_back(files.path(std::to_string(i) + ".png"));
+    ASSERT_TRUE(plain(i % 3 == 0 ? 200 : 0, i % 3 == 1 ? 200 : 0, i % 3 == 2 ? 200 : 0).write(paths.back()).ok());
+  }
+  const auto all = classifier.classify(paths).value();
+  ASSERT_EQ(all.size(), 30u);
+  for (int i = 0; i < 30; ++i) EXPECT_EQ(all[static_cast<std::size_t>(i)][0].index, i % 3);
+  EXPECT_EQ(classifier.classify(paths[1]).value()[0].label, "green");
+  EXPECT_EQ(classifier.classify(paths[1].string()).value()[0].label, "green");
+  files.write("9.png", "no picture");
+  files.write("12.png", "no picture");
+  EXPECT_TRUE(test::says(classifier.classify(paths).status().message(), {paths[9].string()})) << "the first of them";
+  EXPECT_EQ(classifier.classify(files.path("none.png")).status().code(), StatusCode::kNotFound);
+}
+
+TEST(ImageClassifier, TakesModelsWithTheChannelsLast) {
+  ColorModel model;
+  model.info.inputs[0] = {"data", DType::kFloat32, {-1, 4, 4, 3}, {}, "NHWC"};
+  const auto classifier = ImageClassifier::create(model, "colors", {.top_k = 1}).value();
+  EXPECT_EQ(classifier.classify(plain(0, 0, 200)).value()[0].label, "blue");
+  EXPECT_EQ(model.requests.back()[0].tensor.shape(), (Shape{1, 4, 4, 3}));
+  model.info.inputs[0].layout.clear();  // its sizes say so, too
+  EXPECT_TRUE(ImageClassifier::create(model, "colors").ok());
+  model.info.inputs[0].layout = "NCHW";
+  EXPECT_TRUE(test::says(ImageClassifier::create(model, "colors").status().message(), {"?x4x4x3 NCHW"}));
+}
+
+TEST(ImageClassifier, LabelsMayBeGiven) {
+  ColorModel model;
+  const auto classifier = ImageClassifier::create(model, "colors", {.top_k = 0, .labels = {"a", "b", "c"}}).value();
+  const Classes classes = classifier.classify(plain(0, 200, 0)).value();
+  ASSERT_EQ(classes.size(), 3u);
+  EXPECT_EQ(classes[1].label, "b") << "without k in the model's order";
+  EXPECT_EQ(ImageClassifier::create(model, "colors", {.labels = {"a"}}).status().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST(ImageClassifier, AnAnswerForAnotherNumberOfPicturesIsAnError) {
+  ColorModel model;
+  const auto classifier = ImageClassifier::create(model, "colors").value();
+  model.answer = [](const Tensors&) -> Result<Tensors> {
+    return Tensors{{"scores", Tensor::create(DType::kFloat32, {2, 3}).value()}};
+  };
+  EXPECT_EQ(classifier.classify(plain(1, 2, 3)).status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(classifier.classify(Image()).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(ImageClassifier::create(model, "colors", {.batch = 0}).status().code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <opencv2/imgcodecs.hpp>
 #include <random>
 
+#include "shoal/image_opencv.hpp"
 #include "tests/support/allocations.hpp"
 #include "tests/support/child_process.hpp"
 #include "tests/support/sanitizers.hpp"
@@ -17,6 +18,8 @@
 
 namespace shoal {
 namespace {
+
+using vision::pixel;
 
 template <typename I>
 concept GivesPixels = requires(I&& image) {
@@ -30,11 +33,6 @@ std::vector<std::uint8_t> encode(const cv::Mat& picture, const char* extension) 
   std::vector<std::uint8_t> bytes;
   cv::imencode(extension, picture, bytes);
   return bytes;
-}
-
-std::vector<std::uint8_t> pixel(const Image& image, int y, int x) {
-  const auto at = static_cast<std::size_t>(y * image.width() + x) * 3;
-  return {image.rgb().begin() + static_cast<std::ptrdiff_t>(at), image.rgb().begin() + static_cast<std::ptrdiff_t>(at) + 3};
 }
 
 /// An APP1 segment that says "turn by 90 degrees clockwise", after the start of a JPEG.
@@ -211,6 +209,60 @@ TEST(Image, OfOwnBytesMustFitItsSides) {
   EXPECT_TRUE(Image::from_rgb(2, 3, std::vector<std::uint8_t>(18)).ok());
   EXPECT_EQ(Image::from_rgb(2, 3, std::vector<std::uint8_t>(17)).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(Image::from_rgb(0, 3, {}).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(Image, IsMadeOfPixelsOfEveryFormat) {
+  const auto made = [](PixelFormat format, std::vector<std::uint8_t> pixels) {
+    return pixel(Image::from_pixels(pixels, 1, 1, format).value(), 0, 0);
+  };
+  const std::vector<std::uint8_t> want{10, 20, 30};
+  EXPECT_EQ(made(PixelFormat::kRgb, {10, 20, 30}), want);
+  EXPECT_EQ(made(PixelFormat::kBgr, {30, 20, 10}), want);
+  EXPECT_EQ(made(PixelFormat::kRgba, {10, 20, 30, 0}), want);
+  EXPECT_EQ(made(PixelFormat::kBgra, {30, 20, 10, 0}), want);
+  EXPECT_EQ(made(PixelFormat::kGray, {7}), (std::vector<std::uint8_t>{7, 7, 7}));
+}
+
+TEST(Image, RowsOfPixelsMayHaveGaps) {
+  const std::vector<std::uint8_t> pixels{1, 2, 99, 3, 4};
+  EXPECT_EQ(pixel(Image::from_pixels(pixels, 2, 2, PixelFormat::kGray, 3).value(), 1, 1)[0], 4) << "the last row needs no gap";
+  struct Wrong {
+    int height, width;
+    std::size_t row_bytes;
+  };
+  for (const auto& [height, width, row_bytes] :
+       {Wrong{2, 2, 4}, Wrong{2, 2, 1}, Wrong{3, 2, 3}, Wrong{0, 2, 3}, Wrong{2, -1, 3}, Wrong{1, 6, 0}, Wrong{2, 2, SIZE_MAX}})
+    EXPECT_EQ(Image::from_pixels(pixels, height, width, PixelFormat::kGray, row_bytes).status().code(),
+              StatusCode::kInvalidArgument);
+  EXPECT_EQ(Image::from_pixels(pixels, 1, 1, static_cast<PixelFormat>(9)).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(Image, IsMadeOfACvMat) {
+  cv::Mat mat(4, 6, CV_8UC3, cv::Scalar(30, 20, 10));
+  mat.at<cv::Vec3b>(2, 3) = {3, 2, 1};
+  const cv::Mat part = mat(cv::Rect(3, 2, 2, 2));  // rows with gaps
+  EXPECT_EQ(pixel(to_image(part).value(), 0, 0), (std::vector<std::uint8_t>{1, 2, 3}));
+  EXPECT_EQ(pixel(to_image(cv::Mat(1, 1, CV_8UC1, cv::Scalar(5))).value(), 0, 0), (std::vector<std::uint8_t>{5, 5, 5}));
+  for (const cv::Mat& wrong : {cv::Mat(), cv::Mat(2, 2, CV_32FC3), cv::Mat(2, 2, CV_8UC2)})
+    EXPECT_EQ(to_image(wrong).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(Image, IsWrittenAsItsExtensionSays) {
+  const test::ScratchDirectory files;
+  const Image image = Image::from_rgb(1, 2, {1, 2, 3, 4, 5, 6}).value();
+  ASSERT_TRUE(image.write(files.path("x.png")).ok());
+  const Image read = Image::read(files.path("x.png")).value();
+  EXPECT_TRUE(std::ranges::equal(read.rgb(), image.rgb()));
+  ASSERT_TRUE(image.write(files.path("x.jpg")).ok());
+  EXPECT_EQ(Image::read(files.path("x.jpg")).value().width(), 2);
+  for (const char* name : {"x.what", "x", "x."}) {
+    const Status status = image.write(files.path(name));
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << name;
+    EXPECT_NE(status.message().find(files.path(name)), std::string::npos) << status.message();
+    EXPECT_FALSE(std::filesystem::exists(files.path(name)));
+  }
+  EXPECT_EQ(image.write(files.path("none/x.png")).code(), StatusCode::kNotFound);
+  EXPECT_EQ(Image().write(files.path("x.png")).code(), StatusCode::kInvalidArgument);
 }
 
 TEST(Image, RealPicturesAreRead) {

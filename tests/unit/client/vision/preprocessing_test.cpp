@@ -20,10 +20,10 @@ Image gradient(int height, int width) {
   return Image::from_rgb(height, width, std::move(rgb)).value();
 }
 
-std::vector<float> prepare(const Image& image, const Preprocess& preprocess) {
+std::vector<float> prepare(const Image& image, const Preprocess& preprocess, bool is_interleaved = false) {
   EXPECT_TRUE(check_preprocess(preprocess).ok());
   std::vector<float> dst(static_cast<std::size_t>(channels_of(preprocess) * preprocess.crop_height * preprocess.crop_width));
-  EXPECT_TRUE(fill_planes(image, preprocess, dst).ok());
+  EXPECT_TRUE(prepare(image, preprocess, Input{dst, is_interleaved}).ok());
   return dst;
 }
 
@@ -54,6 +54,39 @@ TEST(Preprocessing, AWideCropMakesThePictureGrowUntilItFits) {
   EXPECT_EQ(dst[19], 9);
 }
 
+TEST(Preprocessing, ALetterboxShowsTheWholePictureOnABorder) {
+  const Preprocess wide{.crop_height = 4, .crop_width = 4, .mean = {100, 100, 100}, .letterbox = true, .border = 114};
+  const auto dst = prepare(gradient(2, 4), wide);  // 4 wide, 2 high, in the middle
+  const float gray = 14, blue = 0;
+  EXPECT_EQ(std::vector<float>(dst.begin(), dst.begin() + 16),
+            (std::vector<float>{gray, gray, gray, gray, -100, -99, -98, -97, -100, -99, -98, -97, gray, gray, gray, gray}));
+  EXPECT_EQ(dst[2 * 16], gray);
+  EXPECT_EQ(dst[2 * 16 + 4], blue);
+  const auto tall = prepare(gradient(8, 4), wide);
+  EXPECT_EQ(tall[0], gray);
+  EXPECT_EQ(tall[3], gray);
+  EXPECT_NE(tall[1], gray);
+  EXPECT_NE(prepare(gradient(1, 9000), wide)[4], gray) << "a thin picture is at least one pixel high";
+  EXPECT_EQ(prepare(gradient(4, 4), wide), prepare(gradient(4, 4), {.crop_height = 4, .crop_width = 4, .mean = {100, 100, 100}}));
+}
+
+TEST(Preprocessing, ChannelsMayBeLast) {
+  const Preprocess preprocess{.crop_height = 1, .crop_width = 2, .order = "BGR", .mean = {1, 2, 3}, .scale = {1, 10, 100}};
+  const Image image = Image::from_rgb(1, 2, {50, 60, 70, 51, 61, 71}).value();
+  EXPECT_EQ(prepare(image, preprocess, true), (std::vector<float>{69, 580, 4700, 70, 590, 4800}));
+}
+
+TEST(Preprocessing, AlwaysSaysWhereThePictureIs) {
+  const auto where = [](int height, int width, const Preprocess& preprocess) {
+    const Placement placement = place(height, width, preprocess).value();
+    return std::array{placement.height, placement.width, placement.top, placement.left};
+  };
+  EXPECT_EQ(where(600, 800, {.crop_height = 300, .crop_width = 300}), (std::array{300, 300, 0, 0}));
+  EXPECT_EQ(where(600, 800, {.resize = 256, .crop_height = 224, .crop_width = 224}), (std::array{256, 341, -16, -58}));
+  EXPECT_EQ(where(600, 800, {.crop_height = 416, .crop_width = 416, .letterbox = true}), (std::array{312, 416, 52, 0}));
+  EXPECT_EQ(where(800, 600, {.crop_height = 320, .crop_width = 416, .letterbox = true}), (std::array{320, 240, 0, 88}));
+}
+
 TEST(Preprocessing, GrayIsOneChannel) {
   const Preprocess preprocess{.crop_height = 1, .crop_width = 1, .order = "GRAY", .mean = {0}, .scale = {1 / 255.0f}};
   EXPECT_EQ(prepare(Image::from_rgb(1, 1, {255, 255, 255}).value(), preprocess), (std::vector<float>{1}));
@@ -63,8 +96,8 @@ TEST(Preprocessing, WhatCannotBeDoneIsRefused) {
   const Preprocess good{.crop_height = 4, .crop_width = 4};
   for (const auto& change : std::vector<void (*)(Preprocess&)>{
            [](Preprocess& p) { p.order = "YUV"; }, [](Preprocess& p) { p.mean = {1}; }, [](Preprocess& p) { p.scale.clear(); },
-           [](Preprocess& p) { p.resize = -1; }, [](Preprocess& p) { p.crop_width = 0; },
-           [](Preprocess& p) { p.crop_height = 1 << 20; }}) {
+           [](Preprocess& p) { p.resize = -1; }, [](Preprocess& p) { p.resize = 4, p.letterbox = true; },
+           [](Preprocess& p) { p.crop_width = 0; }, [](Preprocess& p) { p.crop_height = 1 << 20; }}) {
     Preprocess bad = good;
     change(bad);
     EXPECT_EQ(check_preprocess(bad).code(), StatusCode::kInvalidArgument);
@@ -76,7 +109,7 @@ TEST(Preprocessing, APictureThatWasMovedFromIsRefused) {
   Image image = gradient(4, 4);
   const Image other = std::move(image);
   std::vector<float> dst(3 * 4 * 4);
-  const Status status = fill_planes(image, {.crop_height = 4, .crop_width = 4}, dst);  // NOLINT(bugprone-use-after-move)
+  const Status status = prepare(image, {.crop_height = 4, .crop_width = 4}, Input{dst});  // NOLINT(bugprone-use-after-move)
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.to_string();
 }
 
@@ -86,7 +119,7 @@ TEST(Preprocessing, APictureThatIsTooThinToBeResizedIsRefused) {
     const Preprocess preprocess{.resize = resize, .crop_height = 1, .crop_width = 1, .order = "GRAY", .mean = {0}, .scale = {1}};
     const auto bytes = static_cast<std::size_t>(height) * static_cast<std::size_t>(width) * 3;
     std::vector<float> dst(1);
-    return fill_planes(Image::from_rgb(height, width, std::vector<std::uint8_t>(bytes)).value(), preprocess, dst);
+    return prepare(Image::from_rgb(height, width, std::vector<std::uint8_t>(bytes)).value(), preprocess, Input{dst});
   };
   EXPECT_TRUE(refusal(1, 1 << 15, 1).ok()) << "the longest side that is allowed";
   for (const auto& [height, width, resize] :

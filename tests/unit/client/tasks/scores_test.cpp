@@ -1,11 +1,11 @@
-#include "client/vision/src/scores.hpp"
+#include "client/tasks/scores.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-namespace shoal::vision {
+namespace shoal::tasks {
 namespace {
 
 constexpr float kTolerance = 1e-6f;  // rounding of a sum of a few floats
@@ -47,4 +47,4 @@ TEST(Scores, EqualOnesComeInOrderAndNanComesLast) {
 }
 
 }  // namespace
-}  // namespace shoal::vision
+}  // namespace shoal::tasks

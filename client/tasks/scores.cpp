@@ -1,10 +1,11 @@
-#include "client/vision/src/scores.hpp"
+#include "client/tasks/scores.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
-namespace shoal::vision {
+namespace shoal::tasks {
 namespace {
 
 // The error of a softmax over 20 000 classes in float16 is smaller.
@@ -20,9 +21,13 @@ bool is_distribution(std::span<const float> row) {
 std::vector<float> to_probabilities(std::span<const float> row) {
   std::vector<float> probabilities(row.begin(), row.end());
   if (row.empty() || is_distribution(row)) return probabilities;
-  const float largest = *std::ranges::max_element(row);
+  float largest = -std::numeric_limits<float>::infinity();
+  for (const float value : row) largest = std::fmax(largest, value);  // leaves NaN out
   double sum = 0;
-  for (float& value : probabilities) sum += value = std::exp(value - largest);
+  for (float& value : probabilities) {
+    value = std::exp(value - largest);
+    if (!std::isnan(value)) sum += value;
+  }
   for (float& value : probabilities) value = static_cast<float>(value / sum);
   return probabilities;
 }
@@ -36,8 +41,8 @@ Classes top_classes(std::span<const float> probabilities, std::span<const std::s
     if (a_nan != b_nan) return b_nan;
     return a_nan || probabilities[a] == probabilities[b] ? a < b : probabilities[a] > probabilities[b];
   };
-  const std::size_t count = std::min(top_k, order.size());
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(), is_before);
+  const std::size_t count = top_k == 0 ? order.size() : std::min(top_k, order.size());
+  if (top_k > 0) std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(), is_before);
   Classes classes;
   for (const std::size_t index : std::span(order).first(count)) {
     classes.push_back(
@@ -46,4 +51,4 @@ Classes top_classes(std::span<const float> probabilities, std::span<const std::s
   return classes;
 }
 
-}  // namespace shoal::vision
+}  // namespace shoal::tasks
