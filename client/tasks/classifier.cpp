@@ -44,8 +44,8 @@ struct Classifier::Impl {
 
 Classifier::Classifier(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
-Result<Classifier> Classifier::create(Runner& runner, std::string model, ClassifierOptions options) {
-  SHOAL_ASSIGN_OR_RETURN(Predictor predictor, Predictor::create(runner, std::move(model), options.predictor));
+Result<Classifier> Classifier::create(Client client, std::string model, ClassifierOptions options) {
+  SHOAL_ASSIGN_OR_RETURN(Predictor predictor, Predictor::create(std::move(client), std::move(model), options.predictor));
   auto impl = std::make_shared<Impl>(Impl{std::move(predictor), std::move(options)});
   const std::span<const DataDesc> outputs = impl->predictor.outputs();
   const std::string& name = impl->options.output;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "shm/base/errors.hpp"
-#include "shoal/runner.hpp"
+#include "shoal/client.hpp"
 
 namespace shoal::tasks {
 

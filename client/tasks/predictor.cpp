@@ -6,15 +6,14 @@
 #include "client/tasks/in_order.hpp"
 #include "client/tasks/moved_from.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/completion/request_state.hpp"
 #include "shm/tensor/spec.hpp"
 #include "shm/tensor/state.hpp"
-#include "shoal/pool.hpp"
 
 namespace shoal {
 
 struct Predictor::Impl {
-  Runner* runner = nullptr;
-  Pool* pool = nullptr;  ///< the runner, if it is one
+  Client client;
   std::string model;
   std::uint64_t version = 0;
   ModelInfo info;
@@ -31,9 +30,7 @@ struct Predictor::Impl {
 
   Result<Tensor> allocate(const DataDesc& descriptor, const Shape& shape) const {
     SHOAL_RETURN_IF_ERROR(check_matches(descriptor, descriptor.dtype, shape).with_context(where()));
-    if (pool) {
-      if (auto loan = pool->loan(descriptor.dtype, shape); loan.ok()) return loan;
-    }
+    if (auto loan = client.loan(descriptor.dtype, shape); loan.ok()) return loan;
     return Tensor::create(descriptor.dtype, shape);
   }
 
@@ -61,7 +58,7 @@ struct Predictor::Impl {
   }
 
   Status check(const Tensors& given) const {
-    if (!is_narrowed) return {};  // the runner checks the rest
+    if (!is_narrowed) return {};  // the client checks the rest
     for (const auto& [name, tensor] : given) {
       const auto descriptor = std::ranges::find(inputs, name, &DataDesc::name);
       if (descriptor == inputs.end()) continue;
@@ -71,31 +68,13 @@ struct Predictor::Impl {
   }
 };
 
-namespace {
-
-/// Of a request that was never submitted.
-class FailedOutcome final : public PendingOutcome {
- public:
-  explicit FailedOutcome(Status why) { outcome_.outputs = std::move(why); }
-  bool ready() override { return true; }
-  bool wait_for(std::chrono::nanoseconds) override { return true; }
-  const Outcome& outcome() override { return outcome_; }
-  void cancel() override {}
-
- private:
-  Outcome outcome_;
-};
-
-}  // namespace
-
 Predictor::Predictor(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
-Result<Predictor> Predictor::create(Runner& runner, std::string model, PredictorOptions options) {
+Result<Predictor> Predictor::create(Client client, std::string model, PredictorOptions options) {
   auto impl = std::make_shared<Impl>();
-  impl->runner = &runner;
-  impl->pool = dynamic_cast<Pool*>(&runner);
+  impl->client = std::move(client);
   impl->version = options.version;
-  SHOAL_ASSIGN_OR_RETURN(impl->info, runner.describe(model, options.version));
+  SHOAL_ASSIGN_OR_RETURN(impl->info, impl->client.describe(model, options.version));
   impl->model = std::move(model);
   impl->is_narrowed = !options.inputs.empty();
   SHOAL_ASSIGN_OR_RETURN(impl->inputs, match_descriptors(impl->where(), "input", impl->info.inputs, options.inputs));
@@ -120,9 +99,9 @@ std::span<const DataDesc> Predictor::outputs() const& {
 
 Prediction Predictor::submit(Tensors inputs, SubmitOptions options) const {
   if (Status status = impl_ ? impl_->check(inputs) : tasks::moved_from("Predictor"); !status.ok())
-    return Prediction(std::make_shared<FailedOutcome>(std::move(status)));
+    return completion::failed(std::move(status));
   if (options.version == 0) options.version = impl_->version;
-  return impl_->runner->submit(impl_->model, std::move(inputs), options);
+  return impl_->client.submit(impl_->model, std::move(inputs), options);
 }
 
 Result<Tensors> Predictor::predict(Tensors inputs, SubmitOptions options) const {

@@ -27,7 +27,7 @@ struct SequencePredictor::Impl {
   SequenceOptions options;
   bool has_one_length = false;     ///< the model takes no other
   std::optional<Session> session;  ///< of a Pool
-  Tensors states;                  ///< of any other runner: the next call's inputs
+  Tensors states;                  ///< without a session: the next call's inputs
 
   const ModelInfo& info() const { return predictor.info(); }
   std::string where() const { return format("model '{}'", info().name); }
@@ -97,7 +97,7 @@ Result<std::int64_t> SequencePredictor::Impl::length_of(const Tensors& inputs) c
   const NamedTensor* first = nullptr;
   for (const DataDesc& input : predictor.inputs()) {
     const NamedTensor* const given = has_time(input) ? find(inputs, input.name) : nullptr;
-    if (!given) continue;  // the runner says that it is missing
+    if (!given) continue;  // the client says that it is missing
     const Shape& shape = given->tensor.shape();
     if (shape.rank() != input.shape.rank())
       return invalid_argument("{}: input '{}' has shape {} (wants {})", where(), input.name, shape.to_string(),
@@ -185,17 +185,22 @@ SequencePredictor::SequencePredictor(SequencePredictor&&) noexcept = default;
 SequencePredictor& SequencePredictor::operator=(SequencePredictor&&) noexcept = default;
 SequencePredictor::~SequencePredictor() = default;
 
-Result<SequencePredictor> SequencePredictor::create(Runner& runner, std::string model, SequenceOptions options) {
-  SHOAL_ASSIGN_OR_RETURN(Predictor predictor, Predictor::create(runner, model, options.predictor));
+Result<SequencePredictor> SequencePredictor::create(Client client, std::string model, SequenceOptions options) {
+  SHOAL_ASSIGN_OR_RETURN(Predictor predictor, Predictor::create(std::move(client), std::move(model), options.predictor));
   auto impl = std::make_unique<Impl>();
   impl->predictor = std::move(predictor);
   impl->options = std::move(options);
   SHOAL_RETURN_IF_ERROR(impl->choose_axis());
   SHOAL_RETURN_IF_ERROR(impl->check_buckets());
-  if (Pool* const pool = dynamic_cast<Pool*>(&runner); pool && !impl->info().state.empty()) {
-    SHOAL_ASSIGN_OR_RETURN(impl->session, pool->open_session(model));
-  }
   return SequencePredictor(std::move(impl));
+}
+
+Result<SequencePredictor> SequencePredictor::create(Pool& pool, std::string model, SequenceOptions options) {
+  SHOAL_ASSIGN_OR_RETURN(SequencePredictor made, create(pool.client(), model, std::move(options)));
+  if (!made.impl_->info().state.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(made.impl_->session, pool.open_session(model));
+  }
+  return made;
 }
 
 Result<Tensors> SequencePredictor::predict(Tensors inputs, SubmitOptions options) {

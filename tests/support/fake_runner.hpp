@@ -1,49 +1,40 @@
-// A Runner whose model is a function of the test.
+// A Client whose model is a function of the test, and which keeps what it was asked.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
-#include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "shm/base/errors.hpp"
-#include "shoal/runner.hpp"
+#include "shoal/client.hpp"
+#include "tests/support/function_client.hpp"
 
 namespace shoal::test {
 
-/// An outcome that is there from the start.
-class DoneOutcome final : public PendingOutcome {
- public:
-  explicit DoneOutcome(Result<Tensors> outputs) { outcome_.outputs = std::move(outputs); }
-  bool ready() override { return true; }
-  bool wait_for(std::chrono::nanoseconds) override { return true; }
-  const Outcome& outcome() override { return outcome_; }
-  void cancel() override {}
-
- private:
-  Outcome outcome_;
-};
-
-/// Answers each request at once with `answer`, and keeps what it was asked.
+/// Answers each request at once with `answer`. Converts to a Client, as a Pool does.
 ///   Threads  thread-bound
-class FakeRunner : public Runner {
+class FakeRunner {
  public:
   using Answer = std::function<Result<Tensors>(const Tensors&)>;
-  explicit FakeRunner(ModelInfo model = {}, Answer function = {}) : info(std::move(model)), answer(std::move(function)) {}
-
-  Prediction submit(std::string_view, Tensors inputs, SubmitOptions options) override {
-    requests.push_back(inputs);
-    last_options = options;
-    return Prediction(std::make_shared<DoneOutcome>(answer(inputs)));
+  explicit FakeRunner(ModelInfo model = {}, Answer function = {}) : core_(std::make_shared<Core>()), answer(std::move(function)) {
+    core_->info = std::move(model);
+    core_->function = [this](Tensors inputs, const SubmitOptions& options) {
+      requests.push_back(inputs);
+      last_options = options;
+      return answer(inputs);
+    };
   }
-  Result<ModelInfo> describe(std::string_view model, std::uint64_t) override {
-    if (model != info.name) return not_found("no model '{}'", model);
-    return info;
-  }
+  FakeRunner(const FakeRunner&) = delete;
+  FakeRunner& operator=(const FakeRunner&) = delete;
+  operator Client() const { return Client(core_); }  // NOLINT(google-explicit-constructor): as a Pool
 
-  ModelInfo info;
+ private:
+  using Core = FunctionClient;
+  std::shared_ptr<Core> core_;
+
+ public:
+  ModelInfo& info = core_->info;
   Answer answer;
   std::vector<Tensors> requests;
   SubmitOptions last_options;

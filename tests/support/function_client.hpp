@@ -15,13 +15,15 @@ namespace shoal::test {
 ///   Lifetime  a test that uses callbacks calls callbacks().stop() at its end
 class FunctionClient : public completion::ClientCore {
  public:
-  using Function = std::function<Result<Tensors>(Tensors inputs)>;
+  using Function = std::function<Result<Tensors>(Tensors inputs, const SubmitOptions& options)>;
 
-  FunctionClient(ModelInfo its_info, Function function) : info(std::move(its_info)), function_(std::move(function)) {}
+  explicit FunctionClient(ModelInfo its_info = {}, Function its_function = {})
+      : info(std::move(its_info)), function(std::move(its_function)) {}
 
   void submit(completion::Submission submission, completion::HandleSlot& handle) override {
     const auto done = std::make_shared<Done>(
-        shared_from_this(), Outcome{.outputs = function_(Tensors(submission.inputs.begin(), submission.inputs.end()))});
+        shared_from_this(),
+        Outcome{.outputs = function(Tensors(submission.inputs.begin(), submission.inputs.end()), submission.options)});
     handle.set(done);
     if (submission.notice) done->add_notice(std::move(submission.notice));
   }
@@ -40,6 +42,7 @@ class FunctionClient : public completion::ClientCore {
   void poll() override {}
 
   ModelInfo info;
+  Function function;
 
  private:
   class Done final : public completion::PendingOutcome {
@@ -58,8 +61,6 @@ class FunctionClient : public completion::ClientCore {
     const std::shared_ptr<completion::ClientCore> core_;
     const Outcome outcome_;
   };
-
-  const Function function_;
 };
 
 }  // namespace shoal::test

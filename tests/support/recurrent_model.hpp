@@ -68,7 +68,8 @@ inline void write_time_major_model(const std::filesystem::path& directory, const
   for (float& number : numbers) number = uniform(random);
   write_graph(directory, "lstm", symbol,
               "[{name = \"data\", " + data + "}]\nstate = [{out = \"lstm_state_output\", in = \"h0\", " + pair +
-                  "},\n {out = \"lstm_statecell_output\", in = \"c0\", " + pair + "}]\nshapes = [{data = [2, 3, 4]}]\ntuning_ms = 0",
+                  "},\n {out = \"lstm_statecell_output\", in = \"c0\", " + pair +
+                  "}]\nshapes = [{data = [2, 3, 4]}]\ntuning_ms = 0",
               {{"parameters", numbers}});
 }
 

@@ -34,10 +34,10 @@ struct ClassifierOptions {
 ///   Threads   thread-safe
 class Classifier {
  public:
-  /// Asks the runner for the model's description.
+  /// Asks the client for the model's description.
   ///   Errors  those of Predictor::create(); kNotFound (no such output); kFailedPrecondition (the output is no list of scores, or
   ///           has another number of classes than there are labels)
-  static Result<Classifier> create(Runner& runner, std::string model, ClassifierOptions options = {});
+  static Result<Classifier> create(Client client, std::string model, ClassifierOptions options = {});
 
   /// Runs the model once, with one item or a batch.
   ///   Returns  the classes of each item

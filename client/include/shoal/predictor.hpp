@@ -1,4 +1,4 @@
-// Predictor: one model of a Runner, and flat arrays as its inputs.
+// Predictor: one model of a Client, and flat arrays as its inputs.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "shoal/client.hpp"
 #include "shoal/data_desc.hpp"
 #include "shoal/numbers.hpp"
-#include "shoal/runner.hpp"
 
 namespace shoal {
 
@@ -29,17 +29,17 @@ struct NamedNumbers {
   Shape shape = Shape::any();  ///< any(): as Predictor::tensor() finds it
 };
 
-/// A Runner (Pool or Engine) with a model.
-///   Lifetime  valid while the runner exists. Keeps the description of create(): make a new one when a reload changes the model.
+/// A Client (of a Pool or an Engine) with a model.
+///   Lifetime  keeps the description of create(): make a new one when a reload changes the model.
 ///             Copies are cheap
 ///   Threads   thread-safe
 class Predictor {
  public:
   Predictor() = default;  ///< without a model, as one that was moved from: answers kFailedPrecondition
-  /// Asks the runner for the model's description.
-  ///   Errors  those of Runner::describe(): kNotFound, kUnavailable; kInvalidArgument (a descriptor of `options` that does not
+  /// Asks the client for the model's description.
+  ///   Errors  those of Client::describe(): kNotFound, kUnavailable; kInvalidArgument (a descriptor of `options` that does not
   ///           fit the model: names the tensor, what is expected and what is given)
-  static Result<Predictor> create(Runner& runner, std::string model, PredictorOptions options = {});
+  static Result<Predictor> create(Client client, std::string model, PredictorOptions options = {});
 
   /// The model's description at the time of create().
   const ModelInfo& info() const&;
@@ -53,7 +53,7 @@ class Predictor {
   /// Runs the model once and waits.
   ///   inputs   one per model input, in any order
   ///   Returns  the outputs in the model's order
-  ///   Errors   those of the runner's submit(); kInvalidArgument (an input that does not fit its descriptor)
+  ///   Errors   those of Client::submit(); kInvalidArgument (an input that does not fit its descriptor)
   Result<Tensors> predict(Tensors inputs, SubmitOptions options = {}) const;
   /// The same for a model with one input, besides its states.
   ///   Errors   kInvalidArgument (the model has another number of inputs)

@@ -10,6 +10,8 @@
 
 namespace shoal {
 
+class Pool;
+
 struct SequenceOptions {
   /// Lengths, the shortest first. A sequence runs with the next of them: its end is filled up, and the outputs are cut back. So
   /// few programs serve all lengths. A sequence that is longer than all of them runs as it is. Empty: every sequence does; if the
@@ -25,15 +27,16 @@ struct SequenceOptions {
 /// A model with states (ModelInfo::state) goes on where the last call has ended: with a Pool they are those of a Session, else
 /// this keeps them. Each call is the next piece of the sequence, of any length; reset() begins a new one. Buckets are refused
 /// then, because states would go on over the padding. Without states every call is a sequence of its own.
-///   Lifetime  valid while the runner exists
 ///   Threads   thread-compatible: one call at a time
 class SequencePredictor {
  public:
-  /// Asks the runner for the model's description.
+  /// Asks the client for the model's description.
   ///   Errors  those of Predictor::create() and Pool::open_session(); kInvalidArgument (buckets that do not ascend, that the
   ///   model
   ///           does not take, or of a model with states); kFailedPrecondition (no input has a time axis)
-  static Result<SequencePredictor> create(Runner& runner, std::string model, SequenceOptions options = {});
+  static Result<SequencePredictor> create(Client client, std::string model, SequenceOptions options = {});
+  /// The same with a session of the pool.
+  static Result<SequencePredictor> create(Pool& pool, std::string model, SequenceOptions options = {});
 
   SequencePredictor(SequencePredictor&&) noexcept;
   SequencePredictor& operator=(SequencePredictor&&) noexcept;

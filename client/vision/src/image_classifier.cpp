@@ -42,8 +42,8 @@ struct ImageClassifier::Impl {
 
 ImageClassifier::ImageClassifier(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
-Result<ImageClassifier> ImageClassifier::create(Runner& runner, std::string model, ImageClassifierOptions options) {
-  SHOAL_ASSIGN_OR_RETURN(Classifier classifier, Classifier::create(runner, std::move(model),
+Result<ImageClassifier> ImageClassifier::create(Client client, std::string model, ImageClassifierOptions options) {
+  SHOAL_ASSIGN_OR_RETURN(Classifier classifier, Classifier::create(std::move(client), std::move(model),
                                                                    {.labels = std::move(options.labels),
                                                                     .top_k = options.top_k,
                                                                     .output = std::move(options.output),

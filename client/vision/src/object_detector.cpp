@@ -59,8 +59,8 @@ struct ObjectDetector::Impl {
 
 ObjectDetector::ObjectDetector(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
-Result<ObjectDetector> ObjectDetector::create(Runner& runner, std::string model, ObjectDetectorOptions options) {
-  SHOAL_ASSIGN_OR_RETURN(Predictor predictor, Predictor::create(runner, std::move(model), options.predictor));
+Result<ObjectDetector> ObjectDetector::create(Client client, std::string model, ObjectDetectorOptions options) {
+  SHOAL_ASSIGN_OR_RETURN(Predictor predictor, Predictor::create(std::move(client), std::move(model), options.predictor));
   SHOAL_ASSIGN_OR_RETURN(
       vision::PictureModel pictures,
       vision::PictureModel::create(predictor, {options.preprocess, options.batch, options.submit}, usual_for_detectors()));

@@ -4,8 +4,8 @@
 #include <exception>
 #include <span>
 
-#include "shoal/image.hpp"
 #include "shoal/client.hpp"
+#include "shoal/image.hpp"
 
 namespace shoal::vision {
 

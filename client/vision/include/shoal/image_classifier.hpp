@@ -26,19 +26,19 @@ struct ImageClassifierOptions {
 };
 
 /// Turns pictures into a model's input, runs the model, and reads its classes as Classifier does.
-///   Lifetime  valid while the runner exists. Keeps the preprocessing and labels of create(): make a new classifier when a
+///   Lifetime  keeps the preprocessing and labels of create(): make a new classifier when a
 ///             reload changes them
 ///   Threads   thread-safe
 class ImageClassifier {
  public:
-  /// Asks the runner for the model's description. If neither the options nor the model give a preprocessing, uses ImageNet's
+  /// Asks the client for the model's description. If neither the options nor the model give a preprocessing, uses ImageNet's
   /// (0..1 for one channel) and adds a warning.
   ///   Errors  those of Classifier::create(); kFailedPrecondition (the model does not take pictures); kInvalidArgument (the
   ///           preprocessing does not fit the model's input, or `batch` is 0)
-  static Result<ImageClassifier> create(Runner& runner, std::string model, ImageClassifierOptions options = {});
+  static Result<ImageClassifier> create(Client client, std::string model, ImageClassifierOptions options = {});
 
   /// The classes of one picture: of a file, of Image::decode(bytes), Image::from_pixels(pixels, ...) or to_image(mat).
-  ///   Errors  those of Image::read(), Runner::submit() and Classifier::read(); kInvalidArgument (the picture has no pixels, or
+  ///   Errors  those of Image::read(), Client::submit() and Classifier::read(); kInvalidArgument (the picture has no pixels, or
   ///   is
   ///           so thin that resizing it would make a side longer than 32768 pixels or the whole larger than 2^28)
   Result<Classes> classify(const Image& image) const;

@@ -51,20 +51,20 @@ struct Detection {
 using Detections = std::vector<Detection>;
 
 /// Turns pictures into a model's input, runs the model, and reads boxes, which it maps back to the pictures.
-///   Lifetime  valid while the runner exists. Keeps the preprocessing and labels of create()
+///   Lifetime  keeps the preprocessing and labels of create()
 ///   Threads   thread-safe
 class ObjectDetector {
  public:
-  /// Asks the runner for the model's description. If neither the options nor the model give a preprocessing, uses GluonCV's: the
+  /// Asks the client for the model's description. If neither the options nor the model give a preprocessing, uses GluonCV's: the
   /// whole picture is stretched to the input, with ImageNet's mean and deviation; and adds a warning.
   ///   Errors  those of Predictor::create(); kFailedPrecondition (the model takes no pictures, or its outputs are no detections:
   ///           lists them); kNotFound (no such output); kInvalidArgument (the preprocessing does not fit the input, or the input
   ///           leaves the size open and there is no `crop`)
-  static Result<ObjectDetector> create(Runner& runner, std::string model, ObjectDetectorOptions options = {});
+  static Result<ObjectDetector> create(Client client, std::string model, ObjectDetectorOptions options = {});
 
   /// The objects in a picture, those with the highest scores first. Rows with a class, score or box that is no number, and boxes
   /// outside the picture, are left out; boxes are cut at its sides.
-  ///   Errors  those of Image::read() and Runner::submit(); kInvalidArgument (a picture without pixels, or too thin);
+  ///   Errors  those of Image::read() and Client::submit(); kInvalidArgument (a picture without pixels, or too thin);
   ///           kFailedPrecondition (the outputs are no detections, a class beyond the labels, or boxes of kAuto that are no
   ///           shares)
   Result<Detections> detect(const Image& image) const;
