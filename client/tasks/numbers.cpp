@@ -149,6 +149,7 @@ Status Numbers::copy_to(TensorView dst, std::string_view what) const {
     return invalid_argument("{} has {} numbers, but {} has room for {}", what, size(), dst.shape.to_string(),
                             dst.element_count());
   if (size() == 0) return {};
+  if (!dst.data) return invalid_argument("{}: the tensor that gets the numbers has no bytes", what);
   if (dst.dtype == dtype() && dtype() != DType::kBool) {
     std::memcpy(dst.data, view_.data, view_.size_bytes());
     return {};

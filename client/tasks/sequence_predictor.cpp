@@ -39,8 +39,8 @@ struct SequencePredictor::Impl {
     return input.shape[options.time_axis] < 0 || has_one_length;
   }
 
-  Status choose_axis();
-  Status check_buckets();
+  void choose_axis();
+  Status choose_buckets();
   Result<std::int64_t> length_of(const Tensors& inputs) const;
   std::int64_t batch_of(const Tensors& inputs) const;
   Status pad(Tensors& inputs, std::int64_t length) const;
@@ -49,24 +49,16 @@ struct SequencePredictor::Impl {
   Result<Tensors> run(Tensors inputs, SubmitOptions submit);
 };
 
-Status SequencePredictor::Impl::choose_axis() {
-  for (const DataDesc& input : predictor.inputs()) {
+void SequencePredictor::Impl::choose_axis() {
+  const auto inputs = predictor.inputs();
+  for (const DataDesc& input : inputs) {
     if (options.time_axis < 0 && !is_state(input.name)) options.time_axis = axis_of(input, 'T');
   }
   if (options.time_axis < 0) options.time_axis = 1;
-  const auto inputs = predictor.inputs();
-  if (std::ranges::any_of(inputs, [this](const DataDesc& input) { return has_time(input); })) return {};
-  has_one_length = true;
-  if (std::ranges::any_of(inputs, [this](const DataDesc& input) { return has_time(input); })) return {};
-  std::string described;
-  for (const DataDesc& input : inputs)
-    described += format("{}'{}' is {}", described.empty() ? "" : ", ", input.name, descriptor_text(input));
-  return failed_precondition(
-      "{}: no input has dimension {}, the time ({}): say which it is by `time_axis`, or by a layout with T", where(),
-      options.time_axis, described);
+  has_one_length = std::ranges::none_of(inputs, [this](const DataDesc& input) { return has_time(input); });
 }
 
-Status SequencePredictor::Impl::check_buckets() {
+Status SequencePredictor::Impl::choose_buckets() {
   std::vector<std::int64_t>& buckets = options.buckets;
   if (!info().state.empty()) {
     if (buckets.empty()) return {};
@@ -76,21 +68,25 @@ Status SequencePredictor::Impl::check_buckets() {
     if (buckets[i] < 1 || (i > 0 && buckets[i] <= buckets[i - 1]))
       return invalid_argument("{}: bucket {} is {}: buckets must be at least 1, and ascend", where(), i, buckets[i]);
   }
+  bool is_sequence = buckets.empty();
+  std::string described;
   for (const DataDesc& input : predictor.inputs()) {
+    described += format("{}'{}' {}", described.empty() ? "" : ", ", input.name, descriptor_text(input));
     if (!has_time(input)) continue;
-    if (has_one_length && buckets.empty()) buckets = {input.shape[options.time_axis]};
-    const auto takes = [&](std::int64_t length) {
-      const std::int64_t size = input.shape[options.time_axis];
-      return size >= 0 ? size == length
-                       : input.ranges.empty() || input.ranges[static_cast<std::size_t>(options.time_axis)].contains(length);
-    };
+    is_sequence = true;
+    const auto axis = static_cast<std::size_t>(options.time_axis);
+    const std::int64_t size = input.shape[options.time_axis];
+    if (has_one_length && buckets.empty()) buckets = {size};
     for (const std::int64_t bucket : buckets) {
-      if (takes(bucket)) continue;
+      if (size >= 0 ? size == bucket : input.ranges.empty() || input.ranges[axis].contains(bucket)) continue;
       return invalid_argument("{}: input '{}' is {}, which has no room for a bucket of {}: dimension {} is the time", where(),
                               input.name, descriptor_text(input), bucket, options.time_axis);
     }
   }
-  return {};
+  if (is_sequence) return {};
+  return failed_precondition(
+      "{}: no input has dimension {}, the time, for buckets ({}): say which it is by `time_axis`, or by a layout with T", where(),
+      options.time_axis, described);
 }
 
 Result<std::int64_t> SequencePredictor::Impl::length_of(const Tensors& inputs) const {
@@ -99,6 +95,8 @@ Result<std::int64_t> SequencePredictor::Impl::length_of(const Tensors& inputs) c
     const NamedTensor* const given = has_time(input) ? find(inputs, input.name) : nullptr;
     if (!given) continue;  // the client says that it is missing
     const Shape& shape = given->tensor.shape();
+    if (!given->tensor.view().data && given->tensor.size_bytes() > 0)
+      return invalid_argument("{}: input '{}' has no bytes", where(), input.name);
     if (shape.rank() != input.shape.rank())
       return invalid_argument("{}: input '{}' has shape {} (wants {})", where(), input.name, shape.to_string(),
                               shape_text(input));
@@ -190,8 +188,8 @@ Result<SequencePredictor> SequencePredictor::create(Client client, std::string m
   auto impl = std::make_unique<Impl>();
   impl->predictor = std::move(predictor);
   impl->options = std::move(options);
-  SHOAL_RETURN_IF_ERROR(impl->choose_axis());
-  SHOAL_RETURN_IF_ERROR(impl->check_buckets());
+  impl->choose_axis();
+  SHOAL_RETURN_IF_ERROR(impl->choose_buckets());
   return SequencePredictor(std::move(impl));
 }
 

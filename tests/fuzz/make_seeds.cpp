@@ -189,6 +189,8 @@ crop = [224, 224]
 order = "RGB"
 mean = [1.0, 2.0, 3.0]
 scale = [0.1, 0.1, 0.1]
+letterbox = false
+border = 9
 )";
   const std::string toml = std::string(kModel), zero(1, '\0'), one(1, '\1'), two(1, '\2');
   expect_good("model", parse_model_config(toml, "model.toml").status());

@@ -17,13 +17,13 @@ function(shoal_pkg_config pc_name pc_description pc_requires)
   install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${pc_name}.pc DESTINATION ${pc_dir} COMPONENT libshoal-dev)
 endfunction()
 shoal_pkg_config(shoal "Client of the Shoal inference pool" "")
-shoal_pkg_config(shoal-vision "Pictures in, class names out" "shoal = ${PROJECT_VERSION}")
+shoal_pkg_config(shoal-vision "Pictures in, class names and boxes out" "shoal = ${PROJECT_VERSION}")
 shoal_pkg_config(shoal-engine "Shoal's executor in the calling process" "shoal = ${PROJECT_VERSION}")
 
 # The model that ships, to try things out.
 install(DIRECTORY tools/shapes/model/ DESTINATION ${CMAKE_INSTALL_DATADIR}/shoal/models/shapes COMPONENT shoal)
 install(DIRECTORY tools/shapes/pictures DESTINATION ${CMAKE_INSTALL_DATADIR}/shoal COMPONENT shoal)
-install(FILES client/examples/predict.cpp DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libshoal-dev/examples COMPONENT libshoal-dev)
+install(FILES client/examples/predict.cpp client/vision/examples/classify_folder.cpp client/vision/examples/detect.cpp DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libshoal-dev/examples COMPONENT libshoal-dev)
 
 # A service of systemd, and the user it runs as.
 configure_file(tools/systemd/shoald.service.in shoald.service @ONLY)
@@ -72,7 +72,8 @@ set(CPACK_DEBIAN_LIBSHOAL_PACKAGE_CONTROL_EXTRA ${debian_dir}/triggers)
 set(CPACK_COMPONENT_LIBSHOAL_DESCRIPTION "client libraries of the Shoal inference pool
 Shoal serves neural-network models from worker processes that share one copy
 of the weights. libshoal submits requests to the local daemon, libshoal-vision
-classifies pictures, libshoal-engine runs a model in the calling process.")
+classifies pictures and finds objects in them, libshoal-engine runs a model in
+the calling process.")
 set(CPACK_DEBIAN_LIBSHOAL-DEV_PACKAGE_NAME libshoal-dev)
 set(CPACK_DEBIAN_LIBSHOAL-DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_LIBSHOAL-DEV_PACKAGE_DEPENDS "libshoal (= ${PROJECT_VERSION})")

@@ -29,6 +29,7 @@ int run_command_line(CLI::App& application, std::span<const Command> commands, i
 Command make_inspect(CLI::App& application);
 Command make_run(CLI::App& application);
 Command make_classify(CLI::App& application);
+Command make_detect(CLI::App& application);
 Command make_predict(CLI::App& application);
 Command make_operators(CLI::App& application);
 Command make_status(CLI::App& application);

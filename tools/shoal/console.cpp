@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
@@ -49,6 +51,8 @@ Finish no_thread(const std::system_error& why) {
 }
 
 std::string not_empty(const std::string& text) { return text.empty() ? "must not be empty" : ""; }
+
+std::string not_nan(const std::string& text) { return std::isnan(std::strtod(text.c_str(), nullptr)) ? "not a number" : ""; }
 
 void Console::hold_library_messages() { std::setvbuf(stderr, nullptr, _IOFBF, BUFSIZ); }
 

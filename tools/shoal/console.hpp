@@ -43,6 +43,8 @@ Finish no_thread(const std::system_error& why);
 
 /// For CLI11's check(): an error message if the text is empty.
 std::string not_empty(const std::string& text);
+/// Likewise, if the text is "nan", which no range excludes.
+std::string not_nan(const std::string& text);
 
 /// Standard output and standard error of one command.
 ///   Threads  thread-bound

@@ -7,9 +7,9 @@
 #include <span>
 #include <string>
 
+#include "shoal/client.hpp"
 #include "shoal/engine.hpp"
 #include "shoal/result.hpp"
-#include "shoal/client.hpp"
 
 namespace shoal::tool {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "shoal/result.hpp"
 #include "shoal/client.hpp"
+#include "shoal/result.hpp"
 #include "shoal/tensor.hpp"
 
 namespace CLI {
@@ -46,7 +46,7 @@ Result<std::vector<OutputFile>> write_outputs(const Tensors& outputs, const std:
 /// Prints {"outputs": [...]}, with `median_ms` if given, or a table.
 void print_outputs(std::span<const OutputFile> outputs, bool as_json, const double* median_ms = nullptr);
 
-/// A warning for each given input that the model does not have. These are labels, which the Runner ignored.
+/// A warning for each given input that the model does not have. These are labels, which were ignored.
 std::vector<std::string> ignored_input_warnings(const ModelInfo& info, const Tensors& given);
 
 }  // namespace shoal::tool

@@ -6,8 +6,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -252,9 +250,7 @@ Command make_top(CLI::App& application) {
   app->add_flag("--json", options->json, "print JSON, one object per interval");
   app->add_option("--interval", options->interval_s, "seconds between two samples (default 1)")
       ->check(CLI::Range(0.05, 3600.0))
-      ->check([](const std::string& text) {
-        return std::isnan(std::strtod(text.c_str(), nullptr)) ? "not a number" : std::string();
-      });
+      ->check(not_nan);
   return {app, [options](Invocation&) { return with_daemon([&](Pool& pool) { return top(pool, *options); }); }};
 }
 

@@ -33,7 +33,7 @@ class SequencePredictor {
   /// Asks the client for the model's description.
   ///   Errors  those of Predictor::create() and Pool::open_session(); kInvalidArgument (buckets that do not ascend, that the
   ///   model
-  ///           does not take, or of a model with states); kFailedPrecondition (no input has a time axis)
+  ///           does not take, or of a model with states); kFailedPrecondition (buckets, but no input with a time axis)
   static Result<SequencePredictor> create(Client client, std::string model, SequenceOptions options = {});
   /// The same with a session of the pool.
   static Result<SequencePredictor> create(Pool& pool, std::string model, SequenceOptions options = {});

@@ -135,7 +135,8 @@ TEST(SequencePredictor, BucketsMustFitTheModel) {
   model.info.inputs[0].ranges = {{}, {1, 100}};
   for (const std::vector<std::int64_t>& buckets : {std::vector<std::int64_t>{0}, {4, 4}, {8, 4}, {101}})
     EXPECT_EQ(SequencePredictor::create(model, "sums", {.buckets = buckets}).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(SequencePredictor::create(model, "sums", {.time_axis = 5}).status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(SequencePredictor::create(model, "sums", {.buckets = {4}, .time_axis = 5}).status().code(),
+            StatusCode::kFailedPrecondition);
   model.info.state = {{"sums", "data"}};
   const Status states = SequencePredictor::create(model, "sums", {.buckets = {4}, .time_axis = 1}).status();
   EXPECT_FALSE(states.ok());

@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""`shoal detect` finds what its model answers, in pixels of the picture, in this process and with the daemon, and draws it."""
+import json
+import struct
+import subprocess
+import unittest
+import zlib
+
+from support import PICTURES, SHAPES, Daemon, ShoalTest, need_data, shoal
+
+# Class, score, and the box as shares of the picture's sides: what the model below finds in every picture.
+ROWS = [[1, 0.75, 0.25, 0.5, 0.75, 1.0], [0, 0.9, 0.0, 0.0, 0.5, 0.5], [-1, 0.99, 0, 0, 1, 1], [2, 0.25, 0, 0, 1, 1]]
+
+
+def write_png(path, width, height, rgb=(0, 0, 0)):
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    rows = (b"\0" + bytes(rgb) * width) * height
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+                     + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+    return path
+
+
+def read_png(path):
+    """Width, height and rows of a PNG with 8-bit red, green and blue."""
+    data = path.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n", path
+    at, packed = 8, b""
+    while at < len(data):
+        size, kind = struct.unpack_from(">I4s", data, at)
+        if kind == b"IHDR":
+            width, height, depth, color = struct.unpack_from(">IIBB", data, at + 8)
+            assert (depth, color) == (8, 2), path
+        elif kind == b"IDAT":
+            packed += data[at + 8:at + 8 + size]
+        at += size + 12
+    raw, stride, rows, above = zlib.decompress(packed), width * 3, [], bytes(width * 3)
+    for y in range(height):
+        filter_, line = raw[y * (stride + 1)], bytearray(raw[y * (stride + 1) + 1:(y + 1) * (stride + 1)])
+        for i in range(stride):
+            left, up, corner = line[i - 3] if i >= 3 else 0, above[i], above[i - 3] if i >= 3 else 0
+            nearest = min((left, up, corner), key=lambda value: abs(left + up - corner - value))
+            line[i] = (line[i] + (0, left, up, (left + up) // 2, nearest)[filter_]) & 255
+        rows.append(bytes(line))
+        above = rows[-1]
+    return width, height, rows
+
+
+def write_detector(directory, labels="cat\ndog\nfish\n", preset="mxnet-ssd"):
+    """A checkpoint that answers with ROWS, whatever the picture is: 0 * mean(data) + rows."""
+    directory.mkdir()
+    nodes = [{"op": "null", "name": "data", "inputs": []}, {"op": "null", "name": "rows", "inputs": []},
+             {"op": "mean", "name": "mean", "attrs": {"axis": "(1, 2, 3)", "keepdims": "True"}, "inputs": [[0, 0, 0]]},
+             {"op": "_mul_scalar", "name": "nothing", "attrs": {"scalar": "0"}, "inputs": [[2, 0, 0]]},
+             {"op": "Reshape", "name": "flat", "attrs": {"shape": "(-1, 1, 1)"}, "inputs": [[3, 0, 0]]},
+             {"op": "broadcast_add", "name": "detection", "inputs": [[4, 0, 0], [1, 0, 0]]}]
+    graph = {"nodes": nodes, "arg_nodes": [0, 1], "heads": [[5, 0, 0]], "attrs": {"mxnet_version": ["int", 10901]}}
+    (directory / "ssd-symbol.json").write_text(json.dumps(graph))
+    values = struct.pack(f"<{len(ROWS) * 6}f", *(value for row in ROWS for value in row))
+    array = struct.pack("<IiI3qiii", 0xF993FAC9, 0, 3, 1, len(ROWS), 6, 1, 0, 0) + values
+    name = b"arg:rows"
+    (directory / "ssd-0000.params").write_bytes(
+        struct.pack("<QQQ", 0x112, 0, 1) + array + struct.pack("<QQ", 1, len(name)) + name)
+    (directory / "synset.txt").write_text(labels)
+    (directory / "model.toml").write_text('inputs = [{name = "data", shape = [-1, 3, 32, 32]}]\ntuning_ms = 0\n'
+                                          f'[preprocess]\npreset = "{preset}"\n')
+    return directory
+
+
+class Detect(ShoalTest):
+    def setUp(self):
+        super().setUp()
+        self.model = write_detector(self.tmp / "model")
+        self.picture = write_png(self.tmp / "street.png", 400, 200)
+
+    def found(self, run):
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return json.loads(run.stdout)["pictures"]
+
+    def test_boxes_are_in_pixels_of_the_picture(self):
+        expected = [{"index": 0, "label": "cat", "score": 0.9, "box": [0, 0, 200, 100]},
+                    {"index": 1, "label": "dog", "score": 0.75, "box": [100, 100, 300, 200]}]
+        with Daemon({"ssd": self.model}) as daemon:
+            runs = [shoal("detect", self.model, self.picture, "--json"), daemon.shoal("detect", "ssd", self.picture, "--json")]
+        for run in runs:
+            (picture,) = self.found(run)
+            self.assertEqual(picture["file"], str(self.picture))
+            self.assertEqual(len(picture["detections"]), 2, "the others have a low score, or no class")
+            for got, want in zip(picture["detections"], expected):
+                self.assertEqual((got["index"], got["label"]), (want["index"], want["label"]))
+                self.assertAlmostEqual(got["score"], want["score"], 5)
+                for a, b in zip(got["box"], want["box"]):
+                    self.assertAlmostEqual(a, b, 3)
+
+    def test_a_letterbox_is_mapped_back(self):
+        model = write_detector(self.tmp / "darknet", preset="darknet")
+        (picture,) = self.found(shoal("detect", model, self.picture, "--json"))
+        # The picture is 2 : 1. Its letterbox has borders of a quarter of the height above and below.
+        self.assertEqual([[round(side) for side in found["box"]] for found in picture["detections"]],
+                         [[0, 0, 200, 100], [100, 100, 300, 200]])
+
+    def test_options_choose_what_is_shown(self):
+        labels = self.tmp / "labels.txt"
+        labels.write_text("Katze\nHund\nFisch\n")
+        (picture,) = self.found(shoal("detect", self.model, self.picture, "--json", "--threshold", "0.1", "--labels", labels))
+        self.assertEqual([found["label"] for found in picture["detections"]], ["Katze", "Hund", "Fisch"])
+        (picture,) = self.found(shoal("detect", self.model, self.picture, "--json", "--top-k", "1"))
+        self.assertEqual(len(picture["detections"]), 1)
+        (picture,) = self.found(shoal("detect", self.model, self.picture, "--json", "--threshold", "0.1", "--format", "nms"))
+        self.assertLess(max(picture["detections"][0]["box"]), 14, "in pixels of the input, which is 32 x 32")
+
+    def test_the_table_is_for_people(self):
+        empty = write_png(self.tmp / "empty.png", 4, 4)
+        run = shoal("detect", self.model, self.picture, empty)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        lines = [line.split() for line in run.stdout.splitlines()]
+        self.assertEqual(lines[0], [str(self.picture), "90.0", "%", "cat", "0", "0", "200", "100"])
+        self.assertEqual(lines[1], ["75.0", "%", "dog", "100", "100", "300", "200"])
+        none = shoal("detect", self.model, empty, "--threshold", "0.95")
+        self.assertIn("nothing found", none.stdout)
+
+    def test_draws_the_boxes(self):
+        drawn = self.tmp / "drawn.png"
+        self.found(shoal("detect", self.model, self.picture, "--json", "--draw", drawn))
+        width, height, rows = read_png(drawn)
+        self.assertEqual((width, height), (400, 200))
+        self.assertNotEqual(rows[150][300:303], b"\0\0\0", "the left side of the dog's box")
+        self.assertEqual(rows[180][50 * 3:50 * 3 + 3], b"\0\0\0", "where nothing is")
+        second = write_png(self.tmp / "second.png", 10, 10)
+        out = self.tmp / "out"
+        self.found(shoal("detect", self.model, self.picture, second, "--json", "--draw", out, "--contexts", "2"))
+        self.assertEqual(sorted(path.name for path in out.iterdir()), ["second.png", "street.png"])
+        jpeg = self.tmp / "drawn.jpg"
+        self.found(shoal("detect", self.model, self.picture, "--json", "--draw", jpeg))
+        self.assertEqual(jpeg.read_bytes()[:2], b"\xff\xd8")
+
+    def test_mistakes_are_named(self):
+        draw = ["detect", self.model, self.picture, "--draw"]
+        self.assert_fails(shoal(*draw, self.tmp / "drawn.what"), 1, "drawn.what", ".png or .jpg")
+        self.assert_fails(shoal(*draw, self.tmp / "none" / "x.png"), 1, "none/x.png")
+        self.assert_fails(shoal("detect", self.model, self.picture, self.picture, "--draw", self.tmp / "out"), 1, "street.png", "two pictures")
+        self.assert_fails(shoal("detect", self.model, self.tmp / "missing.png"), 1, "missing.png")
+        self.assert_fails(shoal("detect", self.model, self.picture, "--labels", self.tmp / "none.txt"), 1, "none.txt")
+        self.assertEqual(shoal("detect", self.model, self.picture, "--threshold", "2").returncode, 2)
+        self.assertEqual(shoal("detect", self.model, self.picture, "--threshold", "nan").returncode, 2)
+        self.assertEqual(shoal("detect", self.model, self.picture, "--preset", "what").returncode, 2)
+        few = write_detector(self.tmp / "few", labels="cat\n")
+        self.assert_fails(shoal("detect", few, self.picture), 1, "class 1", "1 labels")
+        self.assert_fails(shoal("detect", SHAPES, next(PICTURES.glob("star-1.png"))), 1, "shapes", "no detector")
+        self.assert_fails(shoal("detect", "ssd", self.picture, directory=self.tmp), 3, self.tmp)
+
+    def test_a_model_that_says_nothing_of_its_pictures_warns(self):
+        (self.model / "model.toml").write_text('inputs = [{name = "data", shape = [-1, 3, 32, 32]}]\ntuning_ms = 0\n')
+        run = shoal("detect", self.model, self.picture, "--json")
+        self.assertEqual(len(self.found(run)[0]["detections"]), 2)
+        self.assertIn("GluonCV", run.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,105 @@
+// `shoal detect`: the objects in pictures.
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "shm/base/errors.hpp"
+#include "shm/base/json_text.hpp"
+#include "shm/model/model_config.hpp"
+#include "shoal/object_detector.hpp"
+#include "tools/shoal/file_queue.hpp"
+#include "tools/shoal/picture_commands.hpp"
+
+namespace shoal::tool {
+namespace {
+
+void print_json(const std::vector<std::string>& files, const std::vector<Detections>& all) {
+  nlohmann::json pictures = nlohmann::json::array();
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    nlohmann::json detections = nlohmann::json::array();
+    for (const auto& [index, label, score, box] : all[i])
+      detections.push_back({{"index", index}, {"label", label}, {"score", score}, {"box", {box.x0, box.y0, box.x1, box.y1}}});
+    pictures.push_back({{"file", files[i]}, {"detections", detections}});
+  }
+  std::printf("%s\n", json_text(nlohmann::json{{"pictures", pictures}}).c_str());
+}
+
+void print_table(const std::vector<std::string>& files, const std::vector<Detections>& all) {
+  std::vector<std::vector<std::string>> rows;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    if (all[i].empty()) rows.push_back({files[i], "", "nothing found", "", "", "", ""});
+    for (const auto& detection : all[i]) {
+      std::array<char, 16> score{};
+      std::snprintf(score.data(), score.size(), "%.1f %%", 100 * static_cast<double>(detection.score));
+      std::vector<std::string> row{&detection == &all[i].front() ? files[i] : "", score.data(),
+                                   detection.label.empty() ? format("class {}", detection.index) : detection.label};
+      for (const float side : {detection.box.x0, detection.box.y0, detection.box.x1, detection.box.y1})
+        row.push_back(format("{}", std::lround(side)));
+      rows.push_back(std::move(row));
+    }
+  }
+  std::fputs(align_columns(rows, {false, true, false, true, true, true, true}).c_str(), stdout);
+}
+
+/// Where --draw writes each picture; nothing without it.
+Result<std::vector<std::filesystem::path>> drawn_files(const DetectOptions& options) {
+  std::vector<std::filesystem::path> drawn;
+  if (options.draw.empty()) return drawn;
+  if (options.files.size() == 1 && !options.draw.ends_with('/')) return std::vector<std::filesystem::path>{options.draw};
+  std::error_code error;
+  std::filesystem::create_directories(options.draw, error);
+  if (error) return status_from_errno("make the directory", options.draw, error.value());
+  std::set<std::filesystem::path> names;
+  for (const std::string& file : options.files) {
+    drawn.push_back(std::filesystem::path(options.draw) / std::filesystem::path(file).stem().concat(".png"));
+    if (!names.insert(drawn.back()).second)
+      return invalid_argument("--draw: {} would be written for two pictures: rename one of them", drawn.back().string());
+  }
+  return drawn;
+}
+
+Result<ObjectDetectorOptions> detector_options(const DetectOptions& options) {
+  ObjectDetectorOptions made{.threshold = options.threshold, .top_k = options.top_k};
+  if (options.format == "multibox") made.format = DetectionFormat::kMultiBoxRows;
+  if (options.format == "nms") made.format = DetectionFormat::kNmsRows;
+  if (options.format == "gluoncv") made.format = DetectionFormat::kIdsScoresBoxes;
+  if (!options.labels.empty()) {
+    ModelConfig config;
+    config.labels_file = std::filesystem::absolute(options.labels).string();
+    SHOAL_ASSIGN_OR_RETURN(made.labels, read_labels({}, config));
+  }
+  return made;
+}
+
+}  // namespace
+
+Finish detect(const DetectOptions& options, Invocation& invocation) {
+  auto drawn = drawn_files(options);
+  if (!drawn.ok()) return drawn.status();
+  auto made = detector_options(options);
+  if (!made.ok()) return made.status();
+  return with_picture_model(options, invocation, [&](const PictureModel& model) -> Finish {
+    made->preprocess = model.preprocess;
+    auto detector = ObjectDetector::create(model.client, model.model, *made);
+    if (!detector.ok()) return daemon_failure(detector.status());
+    for (const std::string& warning : detector->warnings()) invocation.console.warn(warning);
+    FileQueue<Detections> queue("detecting", options.files, [&](std::size_t i, Detections& detections) -> Finish {
+      SHOAL_ASSIGN_OR_RETURN(const Image image, Image::read(options.files[i]));
+      auto result = detector->detect(image);
+      if (!result.ok()) return daemon_failure(result.status().with_context(options.files[i]));
+      detections = *std::move(result);
+      if (drawn->empty()) return {};
+      SHOAL_ASSIGN_OR_RETURN(const Image picture, draw_detections(image, detections));
+      return picture.write((*drawn)[i]);
+    });
+    Finish finish = queue.run(model.threads);
+    if (!finish.status.ok()) return finish;
+    options.json ? print_json(options.files, queue.results()) : print_table(options.files, queue.results());
+    return {};
+  });
+}
+
+}  // namespace shoal::tool

@@ -1,0 +1,28 @@
+// The commands of shoal-pictures, and what they share.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "shoal/client.hpp"
+#include "tools/shoal/commands.hpp"
+#include "tools/shoal/picture_options.hpp"
+
+namespace shoal::tool {
+
+Finish classify(const ClassifyOptions& options, Invocation& invocation);
+Finish detect(const DetectOptions& options, Invocation& invocation);
+
+/// A model in the daemon or in this process, as the options say.
+struct PictureModel {
+  Client client;
+  std::string model;
+  std::optional<Preprocess> preprocess;  ///< of --preset
+  int threads = 1;                       ///< pictures at the same time
+};
+/// Connects or loads, and calls `work`.
+Finish with_picture_model(const PictureOptions& options, Invocation& invocation,
+                          const std::function<Finish(const PictureModel&)>& work);
+
+}  // namespace shoal::tool
