@@ -69,7 +69,7 @@ TEST_F(EngineAllocations, ASubmittedRequestThatFindsNoneEndsSo) {
     EXPECT_TRUE(engine.submit("", input_).get().ok());
     return has_failed;
   });
-  EXPECT_LE(thrown, 2) << "the request and its Prediction";
+  EXPECT_LE(thrown, 3) << "the request, its list of inputs, and its Prediction";
 }
 
 TEST_F(EngineAllocations, PredictionsAreDestroyedWithoutAny) {
