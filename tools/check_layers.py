@@ -35,7 +35,7 @@ MAY_INCLUDE = {
     "worker/passes": SHM + ["worker/graph", "worker/ops"],
     "worker/import": SHM + ["worker/graph", "worker/ops"],
     "worker/partition": SHM + ["worker/graph"],
-    # A format: nobody includes it, except what makes files of that format. It registers itself.
+    # A format: nobody includes it, except what makes files of that format or speaks for its programs. It registers itself.
     "worker/import/mxnet": SHM + ["worker/graph", "worker/ops", "worker/import"],
     "worker/exec": SHM + ["worker/graph", "worker/ops", "worker/passes", "worker/partition"],
     "worker/exec/cpu": SHM + BACKEND,
@@ -45,6 +45,8 @@ MAY_INCLUDE = {
     "worker/engine": SHM + WORKER,
     "worker": SHM + WORKER + ["worker/zygote", "worker/serve", "worker/engine"],
     "client": ["shm/include", "shm/base", "shm/tensor", "shm/completion", "shm/segment", "shm/wire"],
+    # A library of its own, which runs models in this process or in the pool: nobody includes it.
+    "client/predict": SHM + WORKER + ["worker/import/mxnet", "worker/engine", "client"],
     "tools": SHM + SUPERVISOR + ["supervisor", "supervisor/plane", "worker", "client",
                     "worker/engine", "worker/zygote", "worker/serve"] + WORKER,
     "tools/make_model": SHM + ["worker", "tools"] + WORKER + ["worker/import/mxnet"],
@@ -87,8 +89,9 @@ def violations(root):
     public = {}
     for path in files:
         relative = path.relative_to(root).as_posix()
-        if "/include/shoal/" in relative:
-            public["shoal/" + relative.split("/include/shoal/")[1]] = relative
+        for prefix in ("shoal/", "mxnet/"):
+            if f"/include/{prefix}" in relative:
+                public[prefix + relative.split(f"/include/{prefix}")[1]] = relative
     for path in everything:
         text = path.read_bytes()
         is_code = path.suffix in CPP + (".py",) or text.startswith(b"#!/usr/bin/env python3")

@@ -59,7 +59,8 @@ def system_calls(names):
 
 class Installed(unittest.TestCase):
     def test_every_public_header_and_no_other_is_installed(self):
-        public = {path.name for path in SOURCE.glob("**/include/shoal/*.hpp") if "build" not in path.relative_to(SOURCE).parts}
+        public = {path.name for pattern in ("**/include/shoal/*.hpp", "**/include/mxnet/*.h") for path in SOURCE.glob(pattern)
+                  if "build" not in path.relative_to(SOURCE).parts}
         self.assertEqual({path.name for path in PREFIX.glob("include/**/*") if path.is_file()}, public)
         self.assertIn("pool.hpp", public)
 
@@ -68,14 +69,23 @@ class Installed(unittest.TestCase):
         for header in sorted(PREFIX.glob("include/shoal/*.hpp")):
             run("c++", "-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-x", "c++",
                 "-I", PREFIX / "include", *(opencv if header.stem.endswith("_opencv") else ()), "-include", header, "/dev/null")
+        for header in sorted(PREFIX.glob("include/*/*.h")):
+            run("cc", "-std=c11", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", "-x", "c", "-include", header, "/dev/null")
 
     def test_the_libraries_show_nothing_but_their_public_classes(self):
-        self.assertEqual([path.name for path in libraries()], ["libshoal-engine.so", "libshoal-vision.so", "libshoal.so"])
+        self.assertEqual([path.name for path in libraries()],
+                         ["libshoal-engine.so", "libshoal-vision.so", "libshoal.so", "libshoal_predict.so"])
+        header = (PREFIX / "include/mxnet/c_predict_api.h").read_text()
+        functions = set(re.findall(r"^(?:int|const char\*) (MX\w+)\(", header, re.M))
+        self.assertEqual(len(functions), 16)
         private = re.compile(r"shoal::(wire|worker|client|supervisor|internal)::|::Impl::")
         for library in libraries():
             for line in run("nm", "-DC", "--defined-only", library).stdout.splitlines():
                 name = line.split(" ", 2)[2]
                 with self.subTest(library=library.name, symbol=name):
+                    if library.name == "libshoal_predict.so":
+                        self.assertIn(name.split("@")[0], functions | {f"SHOAL_{ABI_VERSION}"})
+                        continue
                     self.assertTrue(name == f"SHOAL_{ABI_VERSION}" or "shoal::" in name.split("(")[0] or "operator==(shoal::" in name)
                     self.assertNotRegex(name.split("(")[0], private)
 
@@ -112,7 +122,7 @@ class Installed(unittest.TestCase):
             self.assertIn("mincore: Operation not permitted", Path(daemon.log.name).read_text())
 
     def test_a_client_needs_no_executor_and_no_pictures(self):
-        needed = run("readelf", "-d", libraries()[-1]).stdout
+        needed = run("readelf", "-d", next(path for path in libraries() if path.name == "libshoal.so")).stdout
         self.assertNotRegex(needed, r"NEEDED.*(dnnl|opencv|spdlog|toml|gomp)")
 
     def test_only_shoal_pictures_loads_the_hundred_libraries_of_pictures(self):
@@ -130,6 +140,12 @@ class SomebodyElsesProject(unittest.TestCase):
             self.assertIn("data_output: float32 of shape 4", answer)
             self.assertEqual(run(directory / "compare", "shapes", MODEL, PICTURE, env=environment).stdout, "star star\n")
             self.assertEqual(daemon.model("shapes")["counts"]["ok"], 1)
+            (directory / "x.f32").write_bytes(bytes(4 * 3 * 64 * 64))
+            predict = [directory / "mxnet_predict", *MODEL.glob("*-symbol.json"), *MODEL.glob("*.params"), directory / "x.f32", "1,3,64,64"]
+            by_itself = run(*predict, env=environment).stdout
+            self.assertEqual(len(by_itself.splitlines()), 3)
+            self.assertEqual(run(*predict, env=dict(environment, SHOAL_PREDICT_MODEL="shapes")).stdout, by_itself)
+            self.assertEqual(daemon.model("shapes")["counts"]["ok"], 2)
 
     def test_builds_by_find_package_and_runs(self):
         build = TOP / "by-cmake"
@@ -141,7 +157,7 @@ class SomebodyElsesProject(unittest.TestCase):
         build = TOP / "by-pkg-config"
         build.mkdir()
         environment = dict(os.environ, PKG_CONFIG_PATH=str(next(PREFIX.glob("lib/**/pkgconfig"))))
-        for source, modules in {EXAMPLES / "predict.cpp": ["shoal"],
+        for source, modules in {EXAMPLES / "predict.cpp": ["shoal"], EXAMPLES / "mxnet_predict.cpp": ["shoal_predict"],
                                 HERE / "project/compare.cpp": ["shoal-vision", "shoal-engine"]}.items():
             flags = run("pkg-config", "--cflags", "--libs", *modules, env=environment).stdout.split()
             run("c++", "-std=c++20", "-Wall", "-Wextra", "-Werror", source, "-o", build / source.stem, *flags)

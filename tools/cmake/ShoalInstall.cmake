@@ -1,7 +1,7 @@
 # What is installed, how others find it, and the Debian packages. Components are the packages: libshoal, libshoal-dev, shoal.
 include(CMakePackageConfigHelpers)
 
-# find_package(shoal): targets shoal::shoal, shoal::vision, shoal::engine.
+# find_package(shoal): targets shoal::shoal, shoal::vision, shoal::engine, shoal::predict.
 set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/shoal)
 install(EXPORT shoalTargets NAMESPACE shoal:: DESTINATION ${config_dir} COMPONENT libshoal-dev)
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/shoalConfig.cmake.in shoalConfig.cmake INSTALL_DESTINATION ${config_dir})
@@ -9,7 +9,7 @@ write_basic_package_version_file(shoalConfigVersion.cmake COMPATIBILITY SameMino
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/shoalConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/shoalConfigVersion.cmake
   DESTINATION ${config_dir} COMPONENT libshoal-dev)
 
-# pkg-config: shoal, shoal-vision, shoal-engine. Paths are relative to the file, so the installed tree may be moved.
+# pkg-config: shoal, shoal-vision, shoal-engine, shoal_predict. Paths are relative to the file, so the installed tree may be moved.
 set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH pc_prefix /${pc_dir} /)
 function(shoal_pkg_config pc_name pc_description pc_requires)
@@ -19,11 +19,12 @@ endfunction()
 shoal_pkg_config(shoal "Client of the Shoal inference pool" "")
 shoal_pkg_config(shoal-vision "Pictures in, class names and boxes out" "shoal = ${PROJECT_VERSION}")
 shoal_pkg_config(shoal-engine "Shoal's executor in the calling process" "shoal = ${PROJECT_VERSION}")
+shoal_pkg_config(shoal_predict "MXNet's C predict API on Shoal" "")
 
 # The model that ships, to try things out.
 install(DIRECTORY tools/shapes/model/ DESTINATION ${CMAKE_INSTALL_DATADIR}/shoal/models/shapes COMPONENT shoal)
 install(DIRECTORY tools/shapes/pictures DESTINATION ${CMAKE_INSTALL_DATADIR}/shoal COMPONENT shoal)
-install(FILES client/examples/predict.cpp client/vision/examples/classify_folder.cpp client/vision/examples/detect.cpp DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libshoal-dev/examples COMPONENT libshoal-dev)
+install(FILES client/examples/predict.cpp client/vision/examples/classify_folder.cpp client/vision/examples/detect.cpp client/predict/examples/mxnet_predict.cpp DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libshoal-dev/examples COMPONENT libshoal-dev)
 
 # A service of systemd, and the user it runs as.
 configure_file(tools/systemd/shoald.service.in shoald.service @ONLY)
@@ -73,13 +74,14 @@ set(CPACK_COMPONENT_LIBSHOAL_DESCRIPTION "client libraries of the Shoal inferenc
 Shoal serves neural-network models from worker processes that share one copy
 of the weights. libshoal submits requests to the local daemon, libshoal-vision
 classifies pictures and finds objects in them, libshoal-engine runs a model in
-the calling process.")
+the calling process, and libshoal_predict has the functions of MXNet's C predict
+API.")
 set(CPACK_DEBIAN_LIBSHOAL-DEV_PACKAGE_NAME libshoal-dev)
 set(CPACK_DEBIAN_LIBSHOAL-DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_LIBSHOAL-DEV_PACKAGE_DEPENDS "libshoal (= ${PROJECT_VERSION})")
 set(CPACK_COMPONENT_LIBSHOAL-DEV_DESCRIPTION "headers for programs that use the Shoal inference pool
-Headers, CMake and pkg-config files for libshoal, libshoal-vision and
-libshoal-engine.")
+Headers, CMake and pkg-config files for libshoal, libshoal-vision,
+libshoal-engine and libshoal_predict.")
 set(CPACK_DEBIAN_SHOAL_PACKAGE_NAME shoal)
 set(CPACK_DEBIAN_SHOAL_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_SHOAL_PACKAGE_CONTROL_EXTRA ${debian_dir}/postinst ${debian_dir}/prerm ${debian_dir}/postrm)

@@ -54,11 +54,12 @@ if(PROJECT_VERSION_MAJOR EQUAL 0)
   string(APPEND SHOAL_ABI_VERSION .${PROJECT_VERSION_MINOR})
 endif()
 
-# shoal_shared_library(NAME EXPORT_NAME name MAP file PARTS target ... HEADERS file ... BASE_DIRS dir ... [DEPENDS target ...]):
+# shoal_shared_library(NAME EXPORT_NAME name MAP file PARTS target ... HEADERS file ... BASE_DIRS dir ... [DEPENDS target ...] [C_INTERFACE]):
 # a library that programs outside this tree link, from the objects of the folders in PARTS and what these need. It shows what MAP names,
-# under this ABI version, and nothing else; DEPENDS are libraries of this kind whose types its headers use.
+# under this ABI version, and nothing else; DEPENDS are libraries of this kind whose types its headers use. With C_INTERFACE its headers
+# are C: programs that use it need not be C++20.
 function(shoal_shared_library name)
-  cmake_parse_arguments(arg "" "EXPORT_NAME;MAP" "PARTS;HEADERS;BASE_DIRS;DEPENDS" ${ARGN})
+  cmake_parse_arguments(arg "C_INTERFACE" "EXPORT_NAME;MAP" "PARTS;HEADERS;BASE_DIRS;DEPENDS" ${ARGN})
   add_library(${name} SHARED)
   target_link_libraries(${name} PUBLIC ${arg_DEPENDS})
   foreach(part IN LISTS arg_PARTS)
@@ -66,7 +67,9 @@ function(shoal_shared_library name)
     target_link_libraries(${name} PRIVATE ${part})
   endforeach()
   target_sources(${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${arg_BASE_DIRS} FILES ${arg_HEADERS})
-  target_compile_features(${name} INTERFACE cxx_std_20)
+  if(NOT arg_C_INTERFACE)
+    target_compile_features(${name} INTERFACE cxx_std_20)
+  endif()
   set(map ${CMAKE_CURRENT_BINARY_DIR}/${name}.map)
   configure_file(${arg_MAP} ${map} @ONLY)
   target_link_options(${name} PRIVATE -Wl,--version-script=${map})

@@ -108,9 +108,7 @@ Result<std::vector<Tensor>> golden_inputs(const ModelConfig& config, std::span<c
   return inputs;
 }
 
-Result<LoadedModel> load_files(const ModelSource& source, UniqueFd packed) {
-  const auto limits = ImportLimits::of_mb(source.config.import_mb);
-  SHOAL_ASSIGN_OR_RETURN(Import import, read_model(source.files, source.config.outputs, limits));
+Result<LoadedModel> load_import(const ModelSource& source, Import import, UniqueFd packed) {
   ModelSource taken = source;  // without the labels, and with the parts of sparse inputs
   ModelConfig& config = taken.config;
   const auto labels = drop_ignored_inputs(config, import.graph.ignored_inputs);
@@ -144,6 +142,24 @@ Result<LoadedModel> load_files(const ModelSource& source, UniqueFd packed) {
     if (std::string slow = describe_oracle_nodes(*program); !slow.empty()) loaded.warnings.push_back(std::move(slow));
   }
   return loaded;
+}
+
+Result<LoadedModel> load_files(const ModelSource& source, UniqueFd packed) {
+  const auto limits = ImportLimits::of_mb(source.config.import_mb);
+  SHOAL_ASSIGN_OR_RETURN(Import import, read_model(source.files, source.config.outputs, limits));
+  return load_import(source, std::move(import), std::move(packed));
+}
+
+/// What `load` returns. Its errors, and exceptions, name the model.
+template <typename Load>
+Result<LoadedModel> load_named(const std::string& name, Load&& load) try {
+  Result<LoadedModel> loaded = load();
+  if (!loaded.ok()) return loaded.status().with_context(format("model '{}'", name));
+  return loaded;
+} catch (const std::bad_alloc&) {
+  return out_of_memory("loading it", name);
+} catch (const std::exception& error) {
+  return internal_error("model '{}': {}", name, error.what());
 }
 
 constexpr std::uint64_t kHashMultiplier = 0x9e3779b97f4a7c15;
@@ -191,14 +207,13 @@ Result<ModelOptions> model_options(const ModelSource& source, const InputPlan& p
   return options;
 }
 
-Result<LoadedModel> load_model(const ModelSource& source, UniqueFd packed) try {
-  auto loaded = source.path == kIdentityPath ? load_identity(source) : load_files(source, std::move(packed));
-  if (!loaded.ok()) return loaded.status().with_context(format("model '{}'", source.name));
-  return loaded;
-} catch (const std::bad_alloc&) {
-  return out_of_memory("loading it", source.name);
-} catch (const std::exception& error) {
-  return internal_error("model '{}': {}", source.name, error.what());
+Result<LoadedModel> load_model(const ModelSource& source, UniqueFd packed) {
+  return load_named(source.name,
+                    [&] { return source.path == kIdentityPath ? load_identity(source) : load_files(source, std::move(packed)); });
+}
+
+Result<LoadedModel> load_model(const ModelSource& source, Import import) {
+  return load_named(source.name, [&] { return load_import(source, std::move(import), {}); });
 }
 
 Result<std::string> hash_files(const ModelSource& source) {

@@ -12,6 +12,7 @@
 #include "shm/model/model_config.hpp"
 #include "shoal/result.hpp"
 #include "worker/exec/model.hpp"
+#include "worker/import/importer.hpp"
 
 namespace shoal::worker {
 
@@ -43,6 +44,9 @@ struct LoadedModel {
 /// Imports, packs (or maps `packed`, which an equal load made before) and compiles. Leaves the process single-threaded.
 ///   Errors  those of read_model, plan_inputs and Model::load; the message names the model
 Result<LoadedModel> load_model(const ModelSource& source, UniqueFd packed = {});
+/// The same for a model that has been read, from memory for example. `source.files` are not read, and `import` has the outputs
+/// already: those of `source.config` do not count. What the constants of `import` refer to is not needed any more afterwards.
+Result<LoadedModel> load_model(const ModelSource& source, Import import);
 
 /// A number that changes when the files do. Errors: kNotFound, kInternal.
 Result<std::string> hash_files(const ModelSource& source);

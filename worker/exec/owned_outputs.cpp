@@ -9,14 +9,19 @@ Result<OwnedOutputs> OwnedOutputs::make(const std::vector<TensorSpec>& outputs) 
   for (const TensorSpec& output : outputs) {
     Tensor tensor;
     if (is_dynamic(output)) {
-      owned.views_.push_back({output.dtype, output.shape, nullptr});
+      owned.as_made_.push_back({output.dtype, output.shape, nullptr});
     } else {
       SHOAL_ASSIGN_OR_RETURN(tensor, Tensor::create(output.dtype, output.shape));
-      owned.views_.push_back(tensor.view());
+      owned.as_made_.push_back(tensor.view());
     }
     owned.tensors_.push_back({output.name, std::move(tensor)});
   }
   return owned;
+}
+
+std::span<TensorView> OwnedOutputs::views() {
+  views_ = as_made_;
+  return views_;
 }
 
 Result<std::byte*> OwnedOutputs::place(std::size_t index, DType dtype, const Shape& shape) {

@@ -1,0 +1,164 @@
+#include "client/predict/src/pooled_model.hpp"
+
+#include <algorithm>
+
+#include "shm/base/errors.hpp"
+#include "shm/base/fork_guard.hpp"
+#include "shm/base/mutex.hpp"
+#include "shm/base/shortened.hpp"
+#include "shm/tensor/spec.hpp"
+#include "shoal/pool.hpp"
+#include "worker/exec/graph_plan.hpp"
+#include "worker/passes/infer.hpp"
+
+namespace shoal::predict {
+namespace {
+
+constexpr std::size_t kSignatureBytes = 400;  // of a model in a message
+
+struct Connection {
+  ForkGuard fork_guard;
+  Pool pool;
+};
+
+/// The connection of this process; lives as long as a predictor uses it. A forked child has none of its parent's.
+Result<std::shared_ptr<Connection>> connection() {
+  static Mutex mutex;
+  static auto& last = *new std::weak_ptr<Connection>;  // threads may use it while the program ends
+  {
+    const MutexLock lock(mutex);
+    if (auto known = last.lock(); known && !known->fork_guard.in_child()) return known;
+  }
+  SHOAL_ASSIGN_OR_RETURN(Pool pool, Pool::connect());
+  auto fresh = std::make_shared<Connection>(Connection{{}, std::move(pool)});
+  const MutexLock lock(mutex);
+  if (auto known = last.lock(); known && !known->fork_guard.in_child()) return known;  // another thread was faster
+  last = fresh;
+  return fresh;
+}
+
+/// May a tensor be described by both? A size of -1 is open.
+bool agree(const TensorSpec& own, const TensorSpec& served) {
+  if (own.dtype != served.dtype) return false;
+  if (!served.shape.is_known()) return true;
+  return std::ranges::equal(own.shape, served.shape, [](std::int64_t a, std::int64_t b) { return a < 0 || b < 0 || a == b; });
+}
+
+bool holds(const std::vector<TensorSpec>& served, const TensorSpec& own) {
+  const auto found = std::ranges::find(served, own.name, &TensorSpec::name);
+  return found != served.end() && agree(own, *found);
+}
+
+std::string signature(const std::vector<TensorSpec>& inputs, const std::vector<TensorSpec>& outputs) {
+  std::string text;
+  const auto add = [&text](const char* kind, const std::vector<TensorSpec>& specs) {
+    for (const TensorSpec& spec : specs)
+      text += format("{}{} '{}' {} {}", text.empty() ? "" : ", ", kind, spec.name, dtype_name(spec.dtype), shape_text(spec));
+  };
+  add("input", inputs);
+  add("output", outputs);
+  return shortened(text, kSignatureBytes);
+}
+
+class PooledModel final : public SharedModel {
+ public:
+  PooledModel(std::shared_ptr<Connection> connection, worker::Graph graph, std::string name, bool has_all_outputs)
+      : connection_(std::move(connection)), graph_(std::move(graph)), name_(std::move(name)), has_all_outputs_(has_all_outputs) {}
+
+  Result<std::unique_ptr<BoundModel>> bind(const std::vector<TensorSpec>& inputs) override;
+
+  Result<Tensor> make_input(DType dtype, const Shape& shape) override {
+    auto loan = pool().loan(dtype, shape);
+    return loan.status().code() == StatusCode::kOverloaded ? Tensor::create(dtype, shape) : std::move(loan);
+  }
+
+  Pool& pool() const { return connection_->pool; }
+  const std::string& name() const { return name_; }
+
+ private:
+  /// What the symbol gives for these inputs.
+  Result<std::vector<TensorSpec>> outputs_for(const std::vector<TensorSpec>& inputs) const {
+    worker::Graph graph = graph_;
+    SHOAL_RETURN_IF_ERROR(worker::infer(graph, inputs));
+    std::vector<TensorSpec> outputs;
+    for (const worker::GraphOutput& output : graph.outputs) {
+      const worker::Value& value = graph.value(output.value);
+      outputs.push_back(worker::open_spec(output.name, value.dtype, value.sizes()));
+    }
+    return outputs;
+  }
+
+  const std::shared_ptr<Connection> connection_;
+  const worker::Graph graph_;  ///< without weights
+  const std::string name_;
+  const bool has_all_outputs_;  ///< those of the symbol; else only some are wanted
+};
+
+class BoundPooledModel final : public BoundModel {
+ public:
+  BoundPooledModel(std::shared_ptr<PooledModel> shared, std::vector<TensorSpec> outputs)
+      : shared_(std::move(shared)), outputs_(std::move(outputs)) {}
+
+  const std::vector<TensorSpec>& outputs() const override { return outputs_; }
+
+  Result<const Tensors*> run(const Tensors& inputs) override {
+    SHOAL_RETURN_IF_ERROR(shared_->usable());
+    answer_.clear();  // gives its memory back before the next one needs some
+    SHOAL_ASSIGN_OR_RETURN(Tensors all, shared_->pool().predict(shared_->name(), inputs));
+    for (const TensorSpec& wanted : outputs_) {
+      const auto found = std::ranges::find(all, wanted.name, &NamedTensor::name);
+      if (found == all.end() || !agree(wanted, {wanted.name, found->tensor.dtype(), found->tensor.shape()})) {
+        return failed_precondition("model '{}' has changed: output '{}' is not {} {} any more. Make the predictor again",
+                                   shared_->name(), wanted.name, dtype_name(wanted.dtype), shape_text(wanted));
+      }
+      answer_.push_back(*found);
+    }
+    return &answer_;
+  }
+
+ private:
+  const std::shared_ptr<PooledModel> shared_;
+  const std::vector<TensorSpec> outputs_;
+  Tensors answer_;
+};
+
+Result<std::unique_ptr<BoundModel>> PooledModel::bind(const std::vector<TensorSpec>& inputs) {
+  SHOAL_RETURN_IF_ERROR(usable());
+  SHOAL_ASSIGN_OR_RETURN(std::vector<TensorSpec> outputs, outputs_for(inputs));
+  SHOAL_ASSIGN_OR_RETURN(const ModelInfo served, pool().describe(name_));
+  const bool same_inputs = inputs.size() == served.inputs.size() &&
+                           std::ranges::all_of(inputs, [&](const TensorSpec& own) { return holds(served.inputs, own); });
+  const bool same_outputs = (!has_all_outputs_ || outputs.size() == served.outputs.size()) &&
+                            std::ranges::all_of(outputs, [&](const TensorSpec& own) { return holds(served.outputs, own); });
+  if (!same_inputs || !same_outputs) {
+    return invalid_argument(
+        "the symbol is not the model that SHOAL_PREDICT_MODEL names: the symbol has {}; the served model '{}' has {}",
+        signature(inputs, outputs), name_, signature(served.inputs, served.outputs));
+  }
+  auto self = std::static_pointer_cast<PooledModel>(shared_from_this());
+  return std::unique_ptr<BoundModel>(std::make_unique<BoundPooledModel>(std::move(self), std::move(outputs)));
+}
+
+/// Leaves types and shapes of the constants, which is all that infer() reads.
+void drop_weights(worker::Graph& whole) {
+  worker::for_each_graph(whole, [](worker::Graph& graph) {
+    for (worker::Value& value : graph.values) {
+      if (!value.constant) continue;
+      value.constant->bytes = {};
+      value.constant->owner = nullptr;
+    }
+  });
+}
+
+}  // namespace
+
+Result<std::shared_ptr<SharedModel>> use_pooled_model(GivenModel given, std::string name, bool has_all_outputs) {
+  worker::Graph& graph = given.import.graph;
+  SHOAL_RETURN_IF_ERROR(worker::infer(graph, given.inputs));  // converts constants, so later calls need not
+  drop_weights(graph);
+  SHOAL_ASSIGN_OR_RETURN(auto connected, connection());
+  return std::shared_ptr<SharedModel>(
+      std::make_shared<PooledModel>(std::move(connected), std::move(graph), std::move(name), has_all_outputs));
+}
+
+}  // namespace shoal::predict
