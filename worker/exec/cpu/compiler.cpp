@@ -158,7 +158,7 @@ bool Compiler::makes_nothing(const Node& node) const {
 }
 
 Status Compiler::emit(const Node& node) {
-  if (makes_nothing(node)) {
+  if (makes_nothing(node) && node.bodies.empty()) {  // bodies have constants of their own
     for (const ValueId id : node.outputs) add_form(id, {plan_.add_buffer(0), Desc()});
     return weights_.is_sealed() ? Status() : pack_for_other_shapes(node);
   }

@@ -65,6 +65,23 @@ TEST(OddGraphs, LayersThatGetNothingAtFirstServeOtherShapes) {
   }
 }
 
+TEST(OddGraphs, BodiesThatGetNothingAtFirstServeOtherShapes) {
+  GraphBuilder layer;
+  layer.output(layer.fully_connected(layer.input("rows"), 5, 3));
+  GraphBuilder b;
+  const ValueId rest = b.node("Delete", {b.input("data")}, DeleteAttributes{.axis = 0, .index = 0});
+  b.output(b.node_with_bodies("If", {b.number(1), rest}, {layer.graph(), layer.graph()}));
+  const auto shapes = [](std::int64_t batch) { return std::vector<TensorSpec>{spec("data", {batch, 5})}; };
+  const auto cpu = load(b.graph(), shapes(1)), reference = load(b.graph(), shapes(1), "cpu-reference");
+  for (const std::int64_t batch : {3, 1}) {
+    Context context, other;
+    const auto program = cpu->program(shapes(batch));
+    ASSERT_TRUE(program.ok()) << program.status().to_string();
+    EXPECT_TRUE(
+        testing::alike(testing::run(**program, context), testing::run(*reference->program(shapes(batch)).value(), other)));
+  }
+}
+
 // oneDNN takes several times as long for it.
 TEST(OddGraphs, SmallPiecesAreJoinedByAKernel) {
   GraphBuilder b;
