@@ -140,7 +140,7 @@ TEST(CPredictApi, InputsOfOtherTypesAreGivenAndReturnedInTheirType) {
   const PredictorPtr halves = create_with_types(model, shapes, {"data", "nothing"}, {2, 1});
   ASSERT_TRUE(halves) << MXGetLastError();
   EXPECT_EQ(type_of(halves, 0), 2);
-  using worker::Half;
+  using shoal::Half;
   set<Half>(halves, "data", {Half(1), Half(2), Half(-1)});
   forward(halves);
   EXPECT_EQ(output_of<std::int32_t>(halves, 1), (std::vector<std::int32_t>{2, 3, 0}));

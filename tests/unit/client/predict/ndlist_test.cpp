@@ -67,7 +67,7 @@ TEST(NDList, ArraysMayHaveNoNames) {
 
 // MXNet 1.9.1 copies their bytes.
 TEST(NDList, OtherTypesBecomeFloat32) {
-  using worker::Half;
+  using shoal::Half;
   const std::vector<std::string> records{record(Era::kV2, {2}, 1, as_bytes<double>({0.5, -2})),
                                          record(Era::kV2, {2}, 2, as_bytes<Half>({Half(1.5f), Half(-4)})),
                                          record(Era::kV2, {2}, 3, as_bytes<std::uint8_t>({1, 255})),
