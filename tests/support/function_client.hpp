@@ -28,7 +28,7 @@ class FunctionClient : public completion::ClientCore {
     if (submission.notice) done->add_notice(std::move(submission.notice));
   }
   Result<ModelInfo> describe(std::string_view model, std::uint64_t) override {
-    if (model != info.name) return not_found("no model '{}'", model);
+    if (!model.empty() && model != info.name) return not_found("no model '{}'", model);
     return info;
   }
   std::shared_ptr<const ModelInfo> known_info(std::string_view, std::uint64_t) override { return {shared_from_this(), &info}; }
