@@ -12,8 +12,8 @@
 
 #include "shm/model/access_rules.hpp"
 #include "shm/model/buckets.hpp"
-#include "shoal/result.hpp"
 #include "shoal/model_info.hpp"
+#include "shoal/result.hpp"
 #include "shoal/tensor.hpp"
 
 namespace shoal {

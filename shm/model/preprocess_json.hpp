@@ -8,12 +8,9 @@
 namespace shoal {
 
 inline nlohmann::json preprocess_json(const Preprocess& preprocess) {
-  return {{"resize", preprocess.resize},
-          {"crop", {preprocess.crop_height, preprocess.crop_width}},
-          {"order", preprocess.order},
-          {"mean", preprocess.mean},
-          {"scale", preprocess.scale},
-          {"letterbox", preprocess.letterbox},
+  return {{"resize", preprocess.resize}, {"crop", {preprocess.crop_height, preprocess.crop_width}},
+          {"order", preprocess.order},   {"mean", preprocess.mean},
+          {"scale", preprocess.scale},   {"letterbox", preprocess.letterbox},
           {"border", preprocess.border}};
 }
 

@@ -107,8 +107,8 @@ bool cancels(double a, double b) {
   return (a != 0 || b != 0) && std::abs(a + b) < kLeastLeft * std::max(std::abs(a), std::abs(b));
 }
 
-/// outer(inner(x)) as one linear function. Empty if it is not linear, not the same in float32 (but for the sign of a zero: -(x + 3)
-/// becomes -x - 3), or not finite.
+/// outer(inner(x)) as one linear function. Empty if it is not linear, not the same in float32 (but for the sign of a zero: -(x +
+/// 3) becomes -x - 3), or not finite.
 std::optional<ElementFunction> compose(const ElementFunction& inner, const ElementFunction& outer) {
   if (!is(inner, Kind::kLinear) || !is(outer, Kind::kLinear)) return std::nullopt;
   const double moved = static_cast<double>(outer.alpha) * inner.beta, beta = outer.beta;

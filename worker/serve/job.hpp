@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "shm/wire/messages.hpp"
-#include "shoal/result.hpp"
 #include "shoal/outcome.hpp"
+#include "shoal/result.hpp"
 #include "shoal/tensor.hpp"
 #include "worker/exec/model.hpp"
 #include "worker/serve/client_arenas.hpp"

@@ -153,8 +153,9 @@ TEST_F(CallbacksTest, ACoroutineUsesARequestAgainAndHearsWhyItCannot) {
 
 // A loop over requests that end at once must not nest.
 TEST_F(CallbacksTest, ACoroutineSendsManyRequestsThatAreRefusedAtOnce) {
-  const Client refusing(std::make_shared<test::FunctionClient>(
-      *model_.info(), [](const Tensors&, const SubmitOptions&) { return Status(StatusCode::kCancelled, "the pool was destroyed"); }));
+  const Client refusing(std::make_shared<test::FunctionClient>(*model_.info(), [](const Tensors&, const SubmitOptions&) {
+    return Status(StatusCode::kCancelled, "the pool was destroyed");
+  }));
   const Model model = refusing.model("m").value();
   int refused = 0;
   [](Model its, int& count) -> Started {
