@@ -124,28 +124,31 @@ TEST_F(CallbacksTest, ACoroutineGoesOnWithTheOutputs) {
   EXPECT_EQ(result.get(), 3);
 }
 
+// A coroutine reads what its lambda has captured from the lambda, which must live as long.
 TEST_F(CallbacksTest, ACoroutineUsesARequestAgainAndHearsWhyItCannot) {
   std::promise<Status> refused;
   Request request(model_);
   ASSERT_TRUE(request.set_input("x", input_of(7)[0].tensor).ok());
   CompletionQueue queue(client_);
   ASSERT_TRUE(queue.submit(request, 1).ok());
-  [&](Model model, Request busy) -> Started {
+  const auto refuse = [&](Model model, Request busy) -> Started {
     const Result<Tensors> outputs = co_await model.infer(std::move(busy));
     refused.set_value(outputs.status());
-  }(model_, request);
+  };
+  refuse(model_, request);
   EXPECT_EQ(refused.get_future().get().code(), StatusCode::kFailedPrecondition);
   core_->answer();
   std::array<Completion, 1> completions;
   ASSERT_EQ(queue.next(completions), 1u);
 
   std::promise<float> answered;
-  [&](Model model, Request free) -> Started {
+  const auto use_twice = [&](Model model, Request free) -> Started {
     for (int i = 0; i < 2; ++i) {
       const Result<Tensors> outputs = co_await model.infer(free);
       if (i == 1) answered.set_value(first_of(*outputs));
     }
-  }(model_, request);
+  };
+  use_twice(model_, request);
   auto result = answered.get_future();
   while (result.wait_for(1ms) != std::future_status::ready) core_->answer();
   EXPECT_EQ(result.get(), 7);
@@ -188,10 +191,11 @@ TEST_F(CallbacksTest, OneMayRegisterAnother) {
 TEST_F(CallbacksTest, AStopCancelsTheRequestThatACoroutineWaitsFor) {
   std::stop_source stop;
   std::promise<Status> ended;
-  [&](Model model) -> Started {
+  const auto wait = [&](Model model) -> Started {
     const Result<Tensors> outputs = co_await model.infer(input_of(1), {}, stop.get_token());
     ended.set_value(outputs.status());
-  }(model_);
+  };
+  wait(model_);
   stop.request_stop();
   EXPECT_EQ(ended.get_future().get().code(), StatusCode::kCancelled);
 }
