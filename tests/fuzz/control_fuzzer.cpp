@@ -1,5 +1,6 @@
 // libFuzzer: bytes as the JSON that processes exchange. Runs every parser: the client's, the zygote's and the daemon's.
 #include <string_view>
+#include <vector>
 
 #include "client/src/description.hpp"
 #include "shm/base/check.hpp"
@@ -16,7 +17,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (const auto loaded = supervisor::parse_loaded(text); loaded.ok()) SHOAL_CHECK(loaded->signature("echo") != 0);
   const auto description = client::parse_description(text);
   if (!description.ok()) return 0;
-  const auto order = client::match_inputs(*description, description->info.inputs);
-  if (order.ok()) SHOAL_CHECK(order->size() == description->info.inputs.size());
+  std::vector<std::size_t> order;
+  if (client::match_inputs(*description, description->info.inputs, order).ok()) {
+    SHOAL_CHECK(order.size() == description->info.inputs.size());
+  }
   return 0;
 }
