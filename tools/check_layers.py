@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 # Room of a file -> rooms it may include besides itself. The longest matching room counts.
-SHM = ["shm/include", "shm/base", "shm/log", "shm/tensor", "shm/completion", "shm/segment", "shm/model", "shm/wire"]
+SHM = ["shm/include", "shm/base", "shm/log", "shm/tensor", "shm/completion", "shm/c", "shm/segment", "shm/model", "shm/wire"]
 SUPERVISOR = ["supervisor/process", "supervisor/route", "supervisor/repository", "supervisor/catalog"]
 WORKER = ["worker/graph", "worker/ops", "worker/passes", "worker/partition", "worker/import", "worker/exec"]
 BACKEND = ["worker/graph", "worker/ops", "worker/passes", "worker/partition", "worker/exec"]  # nobody includes a backend
@@ -19,6 +19,7 @@ MAY_INCLUDE = {
     "shm/log": ["shm/include", "shm/base"],
     "shm/tensor": ["shm/include", "shm/base"],
     "shm/completion": ["shm/include", "shm/base", "shm/tensor"],
+    "shm/c": ["shm/include", "shm/base", "shm/tensor", "shm/completion"],
     "shm/segment": ["shm/include", "shm/base"],
     "shm/model": ["shm/include", "shm/base", "shm/tensor"],
     "shm/wire": ["shm/include", "shm/base", "shm/tensor", "shm/segment", "shm/model"],
@@ -44,9 +45,11 @@ MAY_INCLUDE = {
     "worker/serve": SHM + WORKER,
     "worker/engine": SHM + WORKER,
     "worker": SHM + WORKER + ["worker/zygote", "worker/serve", "worker/engine"],
+    "worker/c": SHM + ["worker/engine", "worker/import", "worker/import/mxnet"],
     "client": ["shm/include", "shm/base", "shm/tensor", "shm/completion", "shm/segment", "shm/wire"],
     # A library of its own, which runs models in this process or in the pool: nobody includes it.
     "client/predict": SHM + WORKER + ["worker/import/mxnet", "worker/engine", "client"],
+    "client/c": ["shm/include", "shm/base", "shm/tensor", "shm/completion", "shm/c", "client"],
     "tools": SHM + SUPERVISOR + ["supervisor", "supervisor/plane", "worker", "client",
                     "worker/engine", "worker/zygote", "worker/serve"] + WORKER,
     "tools/make_model": SHM + ["worker", "tools"] + WORKER + ["worker/import/mxnet"],

@@ -59,7 +59,7 @@ def system_calls(names):
 
 class Installed(unittest.TestCase):
     def test_every_public_header_and_no_other_is_installed(self):
-        public = {path.name for pattern in ("**/include/shoal/*.hpp", "**/include/mxnet/*.h") for path in SOURCE.glob(pattern)
+        public = {path.name for pattern in ("**/include/shoal/*.hpp", "**/include/shoal/**/*.h", "**/include/mxnet/*.h") for path in SOURCE.glob(pattern)
                   if "build" not in path.relative_to(SOURCE).parts}
         self.assertEqual({path.name for path in PREFIX.glob("include/**/*") if path.is_file()}, public)
         self.assertIn("pool.hpp", public)
@@ -69,8 +69,9 @@ class Installed(unittest.TestCase):
         for header in sorted(PREFIX.glob("include/shoal/*.hpp")):
             run("c++", "-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-x", "c++",
                 "-I", PREFIX / "include", *(opencv if header.stem.endswith("_opencv") else ()), "-include", header, "/dev/null")
-        for header in sorted(PREFIX.glob("include/*/*.h")):
-            run("cc", "-std=c11", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", "-x", "c", "-include", header, "/dev/null")
+        for header in sorted(PREFIX.glob("include/**/*.h")):
+            run("cc", "-std=c11", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", "-x", "c",
+                "-I", PREFIX / "include", "-include", header, "/dev/null")
 
     def test_the_libraries_show_nothing_but_their_public_classes(self):
         self.assertEqual([path.name for path in libraries()],
@@ -86,7 +87,8 @@ class Installed(unittest.TestCase):
                     if library.name == "libshoal_predict.so":
                         self.assertIn(name.split("@")[0], functions | {f"SHOAL_{ABI_VERSION}"})
                         continue
-                    self.assertTrue(name == f"SHOAL_{ABI_VERSION}" or "shoal::" in name.split("(")[0] or "operator==(shoal::" in name)
+                    is_c = re.fullmatch(rf"shoal_\w+@@SHOAL_{ABI_VERSION}", name)
+                    self.assertTrue(is_c or name == f"SHOAL_{ABI_VERSION}" or "shoal::" in name.split("(")[0] or "operator==(shoal::" in name)
                     self.assertNotRegex(name.split("(")[0], private)
 
     def test_a_library_of_another_version_is_not_taken_for_this_one(self):
@@ -146,6 +148,8 @@ class SomebodyElsesProject(unittest.TestCase):
             self.assertEqual(len(by_itself.splitlines()), 3)
             self.assertEqual(run(*predict, env=dict(environment, SHOAL_PREDICT_MODEL="shapes")).stdout, by_itself)
             self.assertEqual(daemon.model("shapes")["counts"]["ok"], 2)
+            self.assertEqual(run(directory / "hello", env=environment).stdout, "data_output: 42\n")
+            self.assertEqual(run(directory / "describe", MODEL, env=environment).stdout, "shapes: 1 input, 1 output, 12 labels\n")
 
     def test_builds_by_find_package_and_runs(self):
         build = TOP / "by-cmake"
@@ -161,7 +165,20 @@ class SomebodyElsesProject(unittest.TestCase):
                                 HERE / "project/compare.cpp": ["shoal-vision", "shoal-engine"]}.items():
             flags = run("pkg-config", "--cflags", "--libs", *modules, env=environment).stdout.split()
             run("c++", "-std=c++20", "-Wall", "-Wextra", "-Werror", source, "-o", build / source.stem, *flags)
+        for source, module in {EXAMPLES / "hello.c": "shoal", HERE / "project/describe.c": "shoal-engine"}.items():
+            flags = run("pkg-config", "--cflags", "--libs", module, env=environment).stdout.split()
+            run("cc", "-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror", source, "-o", build / source.stem, *flags)
         self.check_programs(build)
+
+    def test_a_project_of_c_needs_no_compiler_of_cpp(self):
+        project, build = TOP / "of-c", TOP / "of-c-build"
+        project.mkdir()
+        (project / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.25)\nproject(of_c LANGUAGES C)\n"
+                                                "find_package(shoal 0.3 REQUIRED)\n"
+                                                f"add_executable(hello {EXAMPLES}/hello.c)\n"
+                                                "target_link_libraries(hello PRIVATE shoal::shoal)\n")
+        run("cmake", "-S", project, "-B", build, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={PREFIX}")
+        run("cmake", "--build", build)
 
     def test_asks_for_a_part_that_does_not_exist_and_is_told(self):
         project = TOP / "wrong"

@@ -24,7 +24,9 @@ shoal_pkg_config(shoal_predict "MXNet's C predict API on Shoal" "")
 # The model that ships, to try things out.
 install(DIRECTORY tools/shapes/model/ DESTINATION ${CMAKE_INSTALL_DATADIR}/shoal/models/shapes COMPONENT shoal)
 install(DIRECTORY tools/shapes/pictures DESTINATION ${CMAKE_INSTALL_DATADIR}/shoal COMPONENT shoal)
-install(FILES client/examples/predict.cpp client/vision/examples/classify_folder.cpp client/vision/examples/detect.cpp client/predict/examples/mxnet_predict.cpp DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libshoal-dev/examples COMPONENT libshoal-dev)
+install(FILES client/examples/hello.c client/examples/multi_threaded_inference.c client/examples/predict.cpp client/vision/examples/classify_folder.cpp
+  client/vision/examples/detect.cpp client/predict/examples/mxnet_predict.cpp DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libshoal-dev/examples
+  COMPONENT libshoal-dev)
 
 # A service of systemd, and the user it runs as.
 configure_file(tools/systemd/shoald.service.in shoald.service @ONLY)

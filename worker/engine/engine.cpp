@@ -24,6 +24,7 @@
 #include "worker/engine/model_loader.hpp"
 #include "worker/engine/thread_settings.hpp"
 #include "worker/exec/owned_outputs.hpp"
+#include "worker/import/importer.hpp"
 
 namespace shoal {
 
@@ -52,6 +53,20 @@ std::vector<TensorSpec> inputs_of(const std::vector<std::vector<TensorSpec>>& se
   return inputs;
 }
 
+/// What the caller says counts instead of what model.toml says. Takes the shapes.
+void use_options(EngineOptions& options, ModelConfig& config) {
+  config.max_batch = 1;  // nobody joins requests here
+  if (!options.device.empty()) config.device = options.device;
+  if (!options.precision.empty()) config.precision = options.precision;
+  if (options.threads > 0) config.threads = options.threads;
+  if (options.tuning_ms >= 0) config.tuning_ms = options.tuning_ms;
+  if (options.shapes.empty()) return;
+  config.inputs = inputs_of(options.shapes);  // instead of those of model.toml
+  config.shapes = std::move(options.shapes);
+  const auto is_open = [](const TensorSpec& input) { return input.shape.element_count() < 0; };
+  if (config.shapes.size() == 1 && std::ranges::any_of(config.inputs, is_open)) config.shapes.clear();
+}
+
 }  // namespace
 
 struct Engine::Impl final : completion::ClientCore {
@@ -68,6 +83,25 @@ struct Engine::Impl final : completion::ClientCore {
   std::vector<std::thread> threads SHOAL_GUARDED_BY(mutex);
   bool is_stopping SHOAL_GUARDED_BY(mutex) = false;
   std::chrono::nanoseconds last_compute_time SHOAL_GUARDED_BY(mutex){0};
+
+  // A forked child leaves it alone: it has threads that are not there.
+  static std::shared_ptr<Impl> make() {
+    return {new Impl, [](Impl* made) {
+              if (!made->fork_guard.in_child()) delete made;
+            }};
+  }
+
+  /// Once the model is loaded.
+  void begin(const std::string& name, const EngineOptions& options) {
+    info.name = name;
+    info.inputs = loaded.inputs;
+    info.outputs = loaded.outputs;
+    info.state = loaded.state;
+    info.precision = worker::word_of(loaded.model->tuning().precision);
+    context_count = static_cast<std::size_t>(std::max(options.contexts, 1));
+    queue_limit = static_cast<std::size_t>(std::max(options.queue_limit, 1));
+    for (std::size_t i = 0; i < context_count; ++i) give_back(std::make_unique<Context>());
+  }
 
   // Clients may outlive the Engine, but not its memory.
   void close() {
@@ -302,10 +336,7 @@ struct Engine::Impl final : completion::ClientCore {
 Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
   const worker::RunSettings settings;
   worker::ModelSource source{.name = path, .path = path};
-  // A forked child leaves it alone: it has threads that are not there.
-  const std::shared_ptr<Impl> impl(new Impl, [](Impl* made) {
-    if (!made->fork_guard.in_child()) delete made;
-  });
+  const std::shared_ptr<Impl> impl = Impl::make();
   ModelFiles files;
   if (path != kIdentityPath) {
     SHOAL_ASSIGN_OR_RETURN(files, find_model(path));
@@ -317,7 +348,6 @@ Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
     impl->info.version = files.version;
     impl->info.preprocess = source.config.preprocess;
   }
-  source.config.max_batch = 1;  // nobody joins requests here
   if (options.on_measuring) {
     source.tuning_progress = [callback = std::move(options.on_measuring), &settings](auto spent, auto budget) {
       const auto own = worker::ThreadSettings::of_this_thread();
@@ -326,14 +356,7 @@ Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
       own.apply();
     };
   }
-  if (!options.device.empty()) source.config.device = options.device;
-  if (!options.precision.empty()) source.config.precision = options.precision;
-  if (options.threads > 0) source.config.threads = options.threads;
-  if (options.tuning_ms >= 0) source.config.tuning_ms = options.tuning_ms;
-  if (!options.shapes.empty()) {  // the caller's sizes replace model.toml's, including its `inputs`
-    source.config.inputs = inputs_of(options.shapes);
-    source.config.shapes = std::move(options.shapes);
-  }
+  use_options(options, source.config);
   SHOAL_ASSIGN_OR_RETURN(const int threads, worker::count_threads());
   if (threads > 1) {
     source.measure_elsewhere = [&source, &files] {
@@ -343,15 +366,25 @@ Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
     };
   }
   SHOAL_ASSIGN_OR_RETURN(impl->loaded, worker::load_model(source));
-  impl->info.name = source.name;
-  impl->info.inputs = impl->loaded.inputs;
-  impl->info.outputs = impl->loaded.outputs;
-  impl->info.state = impl->loaded.state;
-  impl->info.precision = worker::word_of(impl->loaded.model->tuning().precision);
-  impl->context_count = static_cast<std::size_t>(std::max(options.contexts, 1));
-  impl->queue_limit = static_cast<std::size_t>(std::max(options.queue_limit, 1));
-  for (std::size_t i = 0; i < impl->context_count; ++i) impl->give_back(std::make_unique<Context>());
+  impl->begin(source.name, options);
   return Engine(impl);
+}
+
+Result<Engine> Engine::load(const ModelBytes& model, EngineOptions options) try {
+  const worker::RunSettings settings;
+  worker::ModelSource source{.name = std::string(model.name), .path = "in memory"};
+  use_options(options, source.config);
+  source.config.tuning_ms = 0;  // the record of a measurement belongs to files
+  const worker::ForeignModel files{
+      {{"symbol_json", std::as_bytes(std::span(model.graph)), nullptr}, {"params", model.parameters, nullptr}}};
+  SHOAL_ASSIGN_OR_RETURN(worker::Import import,
+                         worker::Importer::read(files, worker::ImportLimits::of_mb(source.config.import_mb)));
+  const std::shared_ptr<Impl> impl = Impl::make();
+  SHOAL_ASSIGN_OR_RETURN(impl->loaded, worker::load_model(source, std::move(import)));
+  impl->begin(source.name, options);
+  return Engine(impl);
+} catch (const std::bad_alloc&) {
+  return out_of_memory("loading it", model.name);
 }
 
 Engine::Engine(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -387,6 +420,9 @@ Result<ModelInfo> Engine::describe(std::string_view model, std::uint64_t version
 const std::vector<std::string>& Engine::warnings() const& {
   static const std::vector<std::string> none;
   return impl_ ? impl_->loaded.warnings : none;
+}
+std::vector<std::string> Engine::ignored_inputs() const {
+  return impl_ ? impl_->loaded.model->ignored_inputs() : std::vector<std::string>();
 }
 std::uint64_t Engine::packed_bytes() const { return impl_ ? impl_->loaded.model->packed_bytes() : 0; }
 std::uint64_t Engine::arena_bytes() const { return impl_ ? impl_->loaded.arena_bytes : 0; }

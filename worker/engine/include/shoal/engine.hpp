@@ -2,9 +2,11 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,12 +23,20 @@ struct EngineOptions {
   int contexts = 1;        ///< runs at the same time, each with its own activation arena
   int queue_limit = 1024;  ///< submitted requests that may wait; submit() answers one more with kOverloaded at once. At least 1
   int tuning_ms = -1;      ///< how long load() may measure algorithms; 0 = not at all, -1 = as model.toml says, 10 s by default
-  /// Input sets to compile at load; empty = as model.toml says. The first decides the weight layouts.
+  /// Input sets to compile at load; empty = as model.toml says. The first decides the weight layouts. If there is only one, it
+  /// may have open sizes (-1), as `inputs` in model.toml.
   std::vector<std::vector<TensorSpec>> shapes;
   /// Called about ten times a second, by load(), while it measures which algorithms are fastest on this machine: the first load
   /// of a model does, for at most `budget` (model.toml's tuning_ms). If it throws, measuring ends, and load() returns kInternal
   /// with the exception's text.
   std::function<void(std::chrono::milliseconds spent, std::chrono::milliseconds budget)> on_measuring = {};
+};
+
+/// A model in memory: what its files would hold. Nothing of it is referred to after load().
+struct ModelBytes {
+  std::string_view name;                  ///< of the model, for messages and describe()
+  std::string_view graph;                 ///< the text of NAME-symbol.json
+  std::span<const std::byte> parameters;  ///< the bytes of NAME-0000.params
 };
 
 /// One model in this process: one copy of its weights, `contexts` runs at a time over one program. Outputs are bit-equal to the
@@ -51,6 +61,9 @@ class Engine {
   ///   Errors  kNotFound, kInvalidArgument, kUnimplemented, kDataLoss: file, node or key named; kFailedPrecondition: out of
   ///           memory; kInternal: on_measuring threw
   static Result<Engine> load(const std::string& path, EngineOptions options = {});
+  /// The same for a model in memory. There is no model.toml, so `options.shapes` says which shapes the inputs have. Algorithms
+  /// are not measured.
+  static Result<Engine> load(const ModelBytes& model, EngineOptions options = {});
 
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
@@ -79,6 +92,8 @@ class Engine {
   /// Warnings of load(), such as unused parameters.
   const std::vector<std::string>& warnings() const&;
   std::vector<std::string> warnings() && { return std::as_const(*this).warnings(); }
+  /// Inputs that a request may bring, and that have no effect: the labels of training.
+  std::vector<std::string> ignored_inputs() const;
   std::uint64_t packed_bytes() const;  ///< weights, shared by all contexts
   std::uint64_t arena_bytes() const;   ///< activations of one context
 

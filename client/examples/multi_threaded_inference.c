@@ -1,0 +1,79 @@
+// MXNet's example of that name: one program with one copy of the parameters, a thread for each picture, results in the order of
+// the files. Pictures are PPM files of the model's input size (convert dog.jpg -resize 224x224! dog.ppm).
+//
+//   example_multi_threaded_inference MODEL PICTURE...      MODEL: prefix, prefix@epoch or directory of a checkpoint
+#include <stdio.h>
+#include <stdlib.h>
+#include <threads.h>
+
+#include "shoal/shoal_engine.h"
+
+static shoal_program* program;
+static shoal_tensor_spec input = SHOAL_TENSOR_SPEC_INIT;
+static shoal_preprocess preprocess = SHOAL_PREPROCESS_INIT;
+
+static void check(shoal_status* failed) {
+  if (!failed) return;
+  fprintf(stderr, "%s: %s\n", shoal_code_name(shoal_status_code(failed)), shoal_status_message(failed));
+  exit(1);
+}
+
+static shoal_tensor* read_picture(const char* path) {
+  const size_t high = (size_t)input.dims[2], wide = (size_t)input.dims[3], pixels = high * wide;
+  size_t width = 0, height = 0;
+  unsigned char* bytes = malloc(3 * pixels);
+  FILE* file = fopen(path, "rb");
+  if (!bytes || !file || fscanf(file, "P6 %zu %zu 255", &width, &height) != 2 || width != wide || height != high ||
+      fgetc(file) == EOF || fread(bytes, 3, pixels, file) != pixels) {
+    fprintf(stderr, "%s: is no PPM picture of %zu x %zu pixels\n", path, wide, high);
+    exit(1);
+  }
+  shoal_tensor* tensor;
+  check(shoal_tensor_create(SHOAL_FLOAT32, (int64_t[]){1, 3, input.dims[2], input.dims[3]}, 4, &tensor));
+  float* numbers = shoal_tensor_data(tensor);
+  for (size_t i = 0; i < 3 * pixels; ++i) {  // red, green, blue of each pixel become three planes, in the model's order
+    const size_t channel = preprocess.order[0] == 'B' ? 2 - i % 3 : i % 3;
+    numbers[channel * pixels + i / 3] = ((float)bytes[i] - preprocess.mean[channel]) * preprocess.scale[channel];
+  }
+  fclose(file);
+  free(bytes);
+  return tensor;
+}
+
+static int invoke(void* place) {  // in a thread: *place is the input, and then the scores
+  shoal_tensor **tensor = place, *scores = NULL;
+  check(shoal_program_invoke(program, tensor, 1, &scores, 1));
+  shoal_tensor_free(*tensor);
+  *tensor = scores;
+  return 0;
+}
+
+int main(int argc, char** argv) {
+  if (argc < 3) return fprintf(stderr, "usage: %s MODEL PICTURE...\n", argv[0]), 2;
+  const char *keys[] = {"data_indices", "static_alloc", "static_shape"}, *values[] = {"[0]", "true", "true"};
+  shoal_program_options options = SHOAL_PROGRAM_OPTIONS_INIT;
+  shoal_model_info* info;
+  options.keys = keys, options.values = values, options.flag_count = 3;
+  check(shoal_program_load(argv[1], &options, &program));
+  check(shoal_program_describe(program, &info));
+  check(shoal_model_info_input(info, 0, &input));
+  check(shoal_model_info_preprocess(info, &preprocess));
+
+  thrd_t* threads = calloc((size_t)argc, sizeof *threads);
+  shoal_tensor** tensors = calloc((size_t)argc, sizeof *tensors);
+  for (int i = 2; i < argc; ++i) tensors[i] = read_picture(argv[i]);
+  for (int i = 2; i < argc; ++i)
+    if (thrd_create(&threads[i], invoke, &tensors[i]) != thrd_success) return fprintf(stderr, "no more threads\n"), 1;
+  for (int i = 2; i < argc; ++i) {
+    thrd_join(threads[i], NULL);
+    const float* scores = shoal_tensor_data(tensors[i]);
+    size_t best = 0;
+    for (size_t k = 1; k < (size_t)shoal_tensor_element_count(tensors[i]); ++k) best = scores[k] > scores[best] ? k : best;
+    printf("%s: %s (%.4f)\n", argv[i], shoal_model_info_label(info, best), (double)scores[best]);
+    shoal_tensor_free(tensors[i]);
+  }
+  free(threads), free(tensors);
+  shoal_model_info_free(info);
+  shoal_program_free(program);
+  return 0;
+}

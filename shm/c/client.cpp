@@ -1,0 +1,167 @@
+#include "shoal/client.hpp"
+
+#include "shm/base/errors.hpp"
+#include "shm/c/arguments.hpp"
+#include "shm/c/predict.hpp"
+
+namespace shoal::c {
+namespace {
+
+const Outcome& no_prediction() {
+  static const Outcome outcome{.outputs = Status(StatusCode::kInvalidArgument, "the prediction is NULL")};
+  return outcome;
+}
+
+const Outcome& no_memory_to_wait() {
+  static const Outcome outcome{.outputs = Status(StatusCode::kFailedPrecondition, "out of memory"), .ran = Ran::kMaybe};
+  return outcome;
+}
+
+}  // namespace
+}  // namespace shoal::c
+
+using namespace shoal::c;
+
+// ---- Clients and models ----
+
+shoal_status* shoal_client_model(const shoal_client* client, const char* name, std::uint64_t version, shoal_model** model) {
+  SHOAL_C_GIVES(model);
+  SHOAL_C_NEEDS(client);
+  SHOAL_C_NEEDS(name);
+  return call([&] { return give(object_of(client).model(name, version), model); });
+}
+
+shoal_status* shoal_client_describe(const shoal_client* client, const char* name, std::uint64_t version,
+                                    shoal_model_info** info) {
+  SHOAL_C_GIVES(info);
+  SHOAL_C_NEEDS(client);
+  SHOAL_C_NEEDS(name);
+  return call([&]() -> shoal::Status {
+    SHOAL_ASSIGN_OR_RETURN(shoal::ModelInfo described, object_of(client).describe(name, version));
+    return give(std::make_shared<const shoal::ModelInfo>(std::move(described)), info);
+  });
+}
+
+const char* shoal_model_name(const shoal_model* model) { return model ? object_of(model).name().c_str() : ""; }
+std::uint64_t shoal_model_version(const shoal_model* model) { return model ? object_of(model).version() : 0; }
+
+shoal_status* shoal_model_describe(const shoal_model* model, shoal_model_info** info) {
+  SHOAL_C_GIVES(info);
+  SHOAL_C_NEEDS(model);
+  return call([&] { return give(object_of(model).info(), info); });
+}
+
+void shoal_model_free(shoal_model* model) { free_handle(model); }
+
+shoal_status* shoal_client_loan(const shoal_client* client, shoal_dtype dtype, const std::int64_t* dims, std::size_t rank,
+                                shoal_tensor** tensor) {
+  SHOAL_C_GIVES(tensor);
+  SHOAL_C_NEEDS(client);
+  return call([&]() -> shoal::Status {
+    SHOAL_ASSIGN_OR_RETURN(const shoal::Shape shape, shape_of(dims, rank));
+    return give(object_of(client).loan(dtype_of(dtype), shape), tensor);
+  });
+}
+
+shoal_status* shoal_client_loan_output(const shoal_client* client, shoal_dtype dtype, const std::int64_t* dims, std::size_t rank,
+                                       shoal_tensor** tensor) {
+  SHOAL_C_GIVES(tensor);
+  SHOAL_C_NEEDS(client);
+  return call([&]() -> shoal::Status {
+    SHOAL_ASSIGN_OR_RETURN(const shoal::Shape shape, shape_of(dims, rank));
+    return give(object_of(client).loan_output(dtype_of(dtype), shape), tensor);
+  });
+}
+
+void shoal_client_poll_once(const shoal_client* client) {
+  if (!client) return;
+  call_quietly([&] { object_of(client).poll_once(); });
+}
+
+// ---- Requests in one call ----
+
+shoal_status* shoal_model_predict(const shoal_model* model, const shoal_named_tensor* inputs, std::size_t input_count,
+                                  const shoal_submit_options* options, shoal_outputs** outputs) {
+  SHOAL_C_GIVES(outputs);
+  SHOAL_C_NEEDS(model);
+  return call([&]() -> Ended {
+    SHOAL_ASSIGN_OR_RETURN(shoal::Tensors tensors, tensors_of(inputs, input_count, object_of(model).info().get()));
+    SHOAL_ASSIGN_OR_RETURN(const shoal::SubmitOptions submit, submit_options_of(options));
+    return give_outputs(object_of(model).submit(std::move(tensors), submit), outputs);
+  });
+}
+
+shoal_status* shoal_client_predict(const shoal_client* client, const char* model, const shoal_named_tensor* inputs,
+                                   std::size_t input_count, const shoal_submit_options* options, shoal_outputs** outputs) {
+  SHOAL_C_GIVES(outputs);
+  SHOAL_C_NEEDS(client);
+  SHOAL_C_NEEDS(model);
+  return call([&]() -> Ended {
+    SHOAL_ASSIGN_OR_RETURN(shoal::Tensors tensors, tensors_of(inputs, input_count, nullptr));
+    SHOAL_ASSIGN_OR_RETURN(const shoal::SubmitOptions submit, submit_options_of(options));
+    return give_outputs(object_of(client).submit(model, std::move(tensors), submit), outputs);
+  });
+}
+
+shoal_status* shoal_model_submit(const shoal_model* model, const shoal_named_tensor* inputs, std::size_t input_count,
+                                 const shoal_submit_options* options, shoal_prediction** prediction) {
+  SHOAL_C_GIVES(prediction);
+  SHOAL_C_NEEDS(model);
+  return call([&]() -> shoal::Status {
+    SHOAL_ASSIGN_OR_RETURN(shoal::Tensors tensors, tensors_of(inputs, input_count, object_of(model).info().get()));
+    SHOAL_ASSIGN_OR_RETURN(const shoal::SubmitOptions submit, submit_options_of(options));
+    return give(object_of(model).submit(std::move(tensors), submit), prediction);
+  });
+}
+
+shoal_status* shoal_client_submit(const shoal_client* client, const char* model, const shoal_named_tensor* inputs,
+                                  std::size_t input_count, const shoal_submit_options* options, shoal_prediction** prediction) {
+  SHOAL_C_GIVES(prediction);
+  SHOAL_C_NEEDS(client);
+  SHOAL_C_NEEDS(model);
+  return call([&]() -> shoal::Status {
+    SHOAL_ASSIGN_OR_RETURN(shoal::Tensors tensors, tensors_of(inputs, input_count, nullptr));
+    SHOAL_ASSIGN_OR_RETURN(const shoal::SubmitOptions submit, submit_options_of(options));
+    return give(object_of(client).submit(model, std::move(tensors), submit), prediction);
+  });
+}
+
+// ---- Predictions ----
+
+bool shoal_prediction_ready(const shoal_prediction* prediction) { return shoal_prediction_wait(prediction, 0); }
+
+bool shoal_prediction_wait(const shoal_prediction* prediction, std::int64_t timeout_ns) {
+  if (!prediction) return true;
+  bool is_ready = false;
+  call_quietly([&] {
+    const shoal::Prediction& pending = object_of(prediction);
+    is_ready = timeout_ns > 0 ? pending.wait_for(std::chrono::nanoseconds(timeout_ns)) : pending.ready();
+  });
+  return is_ready;
+}
+
+const shoal_outcome* shoal_prediction_outcome(const shoal_prediction* prediction) {
+  const shoal::Outcome* outcome = prediction ? &no_memory_to_wait() : &no_prediction();
+  if (prediction) {
+    call_quietly([&] { outcome = &object_of(prediction).outcome(); });
+  }
+  return handle_of<shoal_outcome>(outcome);
+}
+
+void shoal_prediction_cancel(const shoal_prediction* prediction) {
+  if (!prediction) return;
+  call_quietly([&] { object_of(prediction).cancel(); });
+}
+
+shoal_status* shoal_prediction_then(const shoal_prediction* prediction, void (*callback)(const shoal_outcome*, void*),
+                                    void* arg) {
+  SHOAL_C_NEEDS(prediction);
+  SHOAL_C_NEEDS(callback);
+  return call([&] {
+    return object_of(prediction).then([callback, arg](const shoal::Outcome& outcome) {
+      callback(handle_of<shoal_outcome>(&outcome), arg);
+    });
+  });
+}
+
+void shoal_prediction_free(shoal_prediction* prediction) { free_handle(prediction); }
