@@ -46,6 +46,8 @@ MAY_INCLUDE = {
     "worker/engine": SHM + WORKER,
     "worker": SHM + WORKER + ["worker/zygote", "worker/serve", "worker/engine"],
     "worker/c": SHM + ["worker/engine", "worker/import", "worker/import/mxnet"],
+    # An extension for users of Engine and of MXNet's files, too.
+    "client/python": SHM + ["client", "worker/graph", "worker/import", "worker/import/mxnet", "worker/engine"],
     "client": ["shm/include", "shm/base", "shm/tensor", "shm/completion", "shm/segment", "shm/wire"],
     # A library of its own, which runs models in this process or in the pool: nobody includes it.
     "client/predict": SHM + WORKER + ["worker/import/mxnet", "worker/engine", "client"],
