@@ -1,4 +1,4 @@
-"""The other engines' virtual environments, in build/bench. Needs only the standard library."""
+"""Virtual environments in build/bench: those of the other engines, and that of client/python. Needs only the standard library."""
 import shutil
 import signal
 import subprocess
@@ -10,6 +10,7 @@ PACKAGES = {"onnxruntime": ["numpy==2.4.6", "onnx==1.23.2", "onnxruntime==1.31.1
             "openvino": ["numpy==2.4.6", "openvino==2026.4.1"],
             "pytorch": ["numpy==2.4.6", "torch==2.15.0"],
             "mxnet": ["numpy==1.23.5", "mxnet==1.9.1"]}
+CLIENT_PYTHON = ["numpy==2.4.6", "nanobind==3.1.0", "scikit-build-core==1.1.2", "ml_dtypes==0.6.0"]  # to build and test client/python
 PYTHONS = {"mxnet": ("3.8", "3.9", "3.10", "3.11")}  # numpy 1.23.5, the last one that works with MXNet, has no wheels for newer versions
 
 

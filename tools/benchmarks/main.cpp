@@ -10,6 +10,7 @@
 #include "tools/benchmarks/overload_bench.hpp"
 #include "tools/benchmarks/pool_bench.hpp"
 #include "tools/benchmarks/reload_bench.hpp"
+#include "tools/benchmarks/request_bench.hpp"
 #include "tools/benchmarks/shapes_bench.hpp"
 #include "tools/benchmarks/storm.hpp"
 #include "tools/benchmarks/timeline.hpp"
@@ -41,6 +42,8 @@ int main(int argc, char** argv) try {
   respawn->add_option("--model", respawn_model, "a checkpoint with model.toml");
   std::string pool_model;
   pool->add_option("model", pool_model, "a checkpoint with model.toml")->required();
+
+  auto* requests = app.add_subcommand("requests", "requests without computing, controlled by lines on standard input");
 
   shoal::bench::LoadOptions load_options;
   auto* load = app.add_subcommand("load", "submit zeros to a model of the daemon in $SHOAL_DIR");
@@ -131,6 +134,7 @@ int main(int argc, char** argv) try {
   if (*syscalls) return report(shoal::bench::bench_syscalls(rounds));
   if (*respawn) return report(shoal::bench::bench_respawn(rounds, respawn_model));
   if (*pool) return report(shoal::bench::bench_pool(rounds, pool_model));
+  if (*requests) return report(shoal::bench::serve_requests());
   if (*load) return report(shoal::bench::bench_load(load_options));
   if (*kernels) return report(shoal::bench::bench_kernels(kernel_options));
   if (*shapes) return report(shoal::bench::bench_shapes(shapes_options));

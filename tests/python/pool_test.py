@@ -1,0 +1,325 @@
+#!/usr/bin/env python3
+"""shoal.Pool: requests, arrays without copies, what is served, sessions, errors."""
+import gc
+import os
+import threading
+import time
+import unittest
+
+import numpy
+from fixtures import FAULTY, PICTURES, SHAPES, PoolTest, is_long, ones, rss_kb, write_counter, write_model
+
+import shoal
+from shoal import errors
+
+TYPES = ["float32", "float64", "float16", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool"]
+
+
+class Arrays(PoolTest):
+    """Of float32, whose values and shapes come back. Other types are tested by their tensors (ndarrays_test, engine_test)."""
+
+    def test_any_shape_comes_back(self):
+        for shape in [(), (0,), (3,), (2, 0, 3), (1, 2, 3, 4, 1, 2, 1, 2)]:
+            with self.subTest(shape=shape):
+                x = numpy.arange(numpy.prod(shape), dtype="float32").reshape(shape)
+                numpy.testing.assert_array_equal(self.echo(x), x)
+
+    def test_what_numpy_makes_an_array_of_is_an_input(self):
+        x = numpy.arange(12, dtype="float32").reshape(3, 4)
+        for given in [x.T, x[::2], x[:, ::-1], x.astype(">f4"), numpy.asfortranarray(x)]:
+            numpy.testing.assert_array_equal(self.echo(given), given)
+        frozen = x.copy()
+        frozen.flags.writeable = False
+        numpy.testing.assert_array_equal(self.echo(frozen), x)
+        self.assertEqual(self.echo(numpy.float32(3)), 3)
+
+    def test_outputs_are_arrays_of_the_arena_that_can_be_written_and_outlive_the_pool(self):
+        y = self.echo(ones(4, 1000))
+        self.assertFalse(y.flags.owndata)
+        part = y[2:]
+        del y
+        self.pool.close()
+        gc.collect()
+        part += 1
+        self.assertEqual(part.sum(), 4000)
+
+    def test_loans_and_outputs_are_not_copied(self):
+        x, y = self.pool.loan("float32", (64, 1024)), self.pool.loan_output(numpy.float32, (64, 1024))
+        x[:] = 7
+        outputs = self.pool.predict("echo", {"data": x}, out={"data_output": y})
+        self.assertIs(outputs["data_output"], y)
+        self.assertEqual(y.min(), 7)
+        used = self.pool.usage()["inputs"]["used_bytes"]
+        y = self.echo(x[32:])  # a part of a loan
+        self.assertEqual(y.shape, (32, 1024))
+        self.assertEqual(self.pool.usage()["inputs"]["used_bytes"], used, "the input was copied into the arena")
+        for kind in ("inputs", "outputs"):
+            self.assertEqual(self.pool.usage()[kind]["copied_bytes"], 0)
+
+    def test_a_loan_is_given_back_when_its_last_view_is_gone(self):
+        x = self.pool.loan("float32", 1 << 20)
+        view = x[5:7]
+        del x
+        self.assertGreaterEqual(self.pool.usage()["inputs"]["used_bytes"], 4 << 20)
+        del view
+        self.assertEqual(self.pool.usage()["inputs"]["used_bytes"], 0)
+
+    def test_an_output_of_the_callers_own_is_filled(self):
+        y = numpy.zeros((2, 3), numpy.float32)
+        self.assertIs(self.pool.predict("echo", {"data": ones(2, 3)}, out={"data_output": y})["data_output"], y)
+        self.assertEqual(y.sum(), 6)
+        for wrong in [numpy.zeros((3, 2), numpy.float32), numpy.zeros((2, 6), numpy.float32)[:, ::2], numpy.zeros((2, 3))]:
+            with self.assertRaises(shoal.InvalidArgument):
+                self.pool.predict("echo", {"data": ones(2, 3)}, out={"data_output": wrong})
+        with self.assertRaisesRegex(shoal.NotFound, "nothing.*data_output"):
+            self.pool.predict("echo", {"data": ones(2, 3)}, out={"nothing": y})
+
+    def test_memory_does_not_grow(self):
+        x = ones(1, 16)
+        loan = self.pool.loan("float32", (1, 16))
+        loan[:] = 1
+
+        def run(count):
+            for _ in range(count):
+                self.echo(x)
+                self.echo(loan)
+                with self.assertRaises(shoal.InvalidArgument):
+                    self.pool.predict("echo", {"date": x})
+            for _ in self.pool.as_completed(({"data": x} for _ in range(count)), model="echo"):
+                pass
+
+        run(2000)
+        before = rss_kb()
+        count = 333_000 if is_long() else 5000
+        run(count)
+        self.assertLess(rss_kb() - before, 1024, f"KB more after {3 * count} requests")
+        self.assertEqual(self.pool.usage()["outputs"]["used_bytes"], 0)
+
+
+class Dlpack(PoolTest):
+    class Only:
+        """Something that is no NumPy array, and has __dlpack__."""
+
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    def test_what_has_dlpack_is_an_input(self):
+        x = numpy.arange(6, dtype="float32").reshape(2, 3)
+        for given in (x, x.T, x[:, 1:]):
+            numpy.testing.assert_array_equal(self.echo(self.Only(given)), given)
+
+    def test_outputs_have_dlpack(self):
+        x = numpy.arange(6, dtype="float32")
+        numpy.testing.assert_array_equal(numpy.from_dlpack(self.echo(x)), x)
+        numpy.testing.assert_array_equal(self.echo(numpy.from_dlpack(self.echo(x))), x)
+
+    def test_its_memory_is_kept_and_let_go(self):
+        import weakref
+        array = ones(1000)
+        gone = weakref.ref(array)
+        future = self.pool.submit("echo", {"data": self.Only(array)})
+        del array
+        self.assertEqual(future.result(10)["data_output"].sum(), 1000)
+        deadline = time.monotonic() + 10
+        while gone() is not None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertIsNone(gone())
+
+    def test_an_array_of_another_device_is_refused_by_name(self):
+        class Elsewhere:
+            def __dlpack__(self, **_):
+                raise BufferError("this array is on the moon")
+
+            def __dlpack_device__(self):
+                return (2, 0)
+
+        with self.assertRaises((shoal.InvalidArgument, BufferError)) as caught:
+            self.echo(Elsewhere())
+        self.assertRegex(str(caught.exception), "data|moon")
+
+
+class Errors(PoolTest):
+    WORKER = FAULTY
+
+    @classmethod
+    def models(cls):
+        import tempfile
+        from pathlib import Path
+        top = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        return {**cls.MODELS, "slow": f"{write_model(top / 'slow', '_fault_slow', 300)},workers=1",
+                "one": f"{write_model(top / 'one', '_fault_slow', 1)},workers=1", "fatal": f"{write_model(top / 'fatal', '_fault_abort', 1)},workers=1"}
+
+    def test_each_code_has_its_class(self):
+        self.assertEqual(len({error.code for error in errors.ALL}), 14)
+        for code, base in {"INVALID_ARGUMENT": ValueError, "NOT_FOUND": LookupError, "DEADLINE_EXCEEDED": TimeoutError,
+                           "UNAVAILABLE": ConnectionError, "PERMISSION_DENIED": PermissionError}.items():
+            error = errors._make(code, "why", 0.5, "maybe")
+            self.assertIsInstance(error, base)
+            self.assertIsInstance(error, shoal.Error)
+            self.assertEqual((str(error), error.code, error.retry_after, error.ran), ("why", code, 0.5, "maybe"))
+            self.assertEqual(type(error).__module__, "shoal")
+        self.assertIs(type(errors._make("NEW_CODE", "why", 0, "no")), shoal.Error)
+
+    def test_the_codes_are_those_of_the_wire(self):
+        import re
+        from fixtures import SOURCE
+        names = re.findall(r"^  k(\w+) = \d+,", (SOURCE / "shm/include/shoal/status.hpp").read_text(), re.M)
+        self.assertEqual([name for name in names if name != "Ok"], [error.__name__ for error in errors.ALL[1:]])
+
+    def test_wrong_inputs_are_named(self):
+        for inputs, said in [({"date": ones(1)}, "'date'"), ({}, "'data'"), ({"data": numpy.ones(3)}, "float64.*float32"),
+                             ({"data": numpy.array(["a"])}, "'data'.*<U1"), ([1], "dict"), ({1: ones(1)}, "strings"),
+                             ({"data": ones(*[1] * 9)}, "'data'")]:
+            with self.subTest(said=said), self.assertRaisesRegex(shoal.InvalidArgument, said):
+                self.pool.predict("echo", inputs)
+            with self.subTest(said=said), self.assertRaisesRegex(shoal.InvalidArgument, said):
+                self.pool.submit("echo", inputs).result(10)
+        with self.assertRaisesRegex(shoal.NotFound, "nothing"):
+            self.pool.predict("nothing", {"data": ones(1)})
+
+    def test_a_timeout_ends_the_wait(self):
+        for timeout in (0.05, 0, -1):
+            begin = time.monotonic()
+            with self.assertRaises(TimeoutError) as caught:
+                self.pool.predict("slow", {"data": ones(1, 4)}, timeout=timeout)
+            self.assertEqual(caught.exception.code, "DEADLINE_EXCEEDED")
+            self.assertLess(time.monotonic() - begin, 0.25)
+        for wrong in ("soon", float("nan")):
+            with self.assertRaisesRegex(shoal.InvalidArgument, "timeout"):
+                self.pool.predict("echo", {"data": ones(1)}, timeout=wrong)
+        self.assertEqual(self.echo(ones(2), timeout=1e300).sum(), 2)
+
+    def test_a_request_that_crashes_its_worker_is_poison(self):
+        with self.assertRaises(shoal.Poison) as caught:
+            self.pool.predict("fatal", {"data": ones(1, 4)}, timeout=30)
+        self.assertEqual((caught.exception.code, caught.exception.ran), ("POISON", "maybe"))
+        self.assertEqual(len(self.pool.crashes("fatal")["crashes"]), 2)
+
+    def test_no_daemon_is_unavailable_and_names_the_socket(self):
+        with self.assertRaisesRegex(shoal.Unavailable, str(self.tmp)) as caught:
+            shoal.Pool(self.tmp, connect_timeout=0.1)
+        self.assertIsInstance(caught.exception, ConnectionError)
+
+    def test_the_interpreter_runs_on_while_a_call_waits(self):
+        count = 0
+        waiting = threading.Thread(target=lambda: self.pool.predict("slow", {"data": ones(1, 4)}))
+        waiting.start()
+        while waiting.is_alive():
+            count += 1
+            time.sleep(0.001)
+        self.assertGreater(count, 50, "other threads stood still")
+
+    def test_a_signal_ends_the_wait(self):
+        import signal
+
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGALRM, interrupt)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        for wait in (lambda: self.pool.predict("slow", {"data": ones(1, 4)}),
+                     lambda: list(self.pool.as_completed([{"data": ones(1, 4)}] * 4, model="slow"))):
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
+            begin = time.monotonic()
+            with self.assertRaises(KeyboardInterrupt):
+                wait()
+            self.assertLess(time.monotonic() - begin, 0.28)
+
+    def test_a_forked_child_is_told_what_to_do(self):
+        future = self.pool.submit("echo", {"data": ones(1)})
+        future.result(10)
+        session_error = "was forked"
+        for use in (lambda: self.echo(ones(1)), lambda: self.pool.submit("echo", {"data": ones(1)}), lambda: self.pool.models(),
+                    lambda: self.pool.loan("float32", 3), lambda: next(self.pool.as_completed([{"data": ones(1)}], model="echo"))):
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    use()
+                except shoal.FailedPrecondition as error:
+                    os._exit(0 if session_error in str(error) else 2)
+                finally:
+                    os._exit(1)
+            self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        pid = os.fork()
+        if pid == 0:  # a pool of its own
+            with shoal.Pool(self.daemon.directory) as pool:
+                total = pool.submit("echo", {"data": ones(5)}).result(10)["data_output"].sum()
+            os._exit(int(total))
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 5)
+        self.assertEqual(self.echo(ones(3)).sum(), 3, "the parent's pool is harmed")
+
+    def test_a_closed_pool_says_so(self):
+        future = self.pool.submit("slow", {"data": ones(1, 4)})
+        self.pool.close()
+        self.pool.close()
+        with self.assertRaises(shoal.Cancelled):
+            future.result(10)
+        for use in (lambda: self.echo(ones(1)), lambda: self.pool.status(), lambda: self.pool.loan("float32", 1)):
+            with self.assertRaisesRegex(shoal.FailedPrecondition, "closed"):
+                use()
+        self.assertTrue(self.pool.closed)
+
+
+class Served(PoolTest):
+    def test_models_are_loaded_scaled_reloaded_drained_and_unloaded(self):
+        change = self.pool.load("shapes", SHAPES)
+        self.assertEqual((change.outcome, change.version, change.versions), ("loaded", 1, [1]))
+        self.assertEqual(self.pool.models(), ["echo", "shapes"])
+        self.assertEqual(self.pool.scale("shapes", 2).workers, 2)
+        self.assertEqual(self.pool.reload("shapes").outcome, "unchanged")
+        self.assertEqual(self.pool.reload("shapes", force=True).outcome, "reloaded")
+        info = self.pool.describe("shapes")
+        self.assertEqual((info.name, info.inputs[0].name, info.inputs[0].dtype), ("shapes", "data", "float32"))
+        self.assertIn("star", info.labels)
+        [status] = [model for model in self.pool.status()["models"] if model["name"] == "shapes"]
+        self.assertEqual(status["workers"], 2)
+        self.assertEqual(self.pool.drain("shapes").outcome, "drained")
+        with self.assertRaises(shoal.Error):
+            self.pool.predict("shapes", {"data": ones(1, 3, 64, 64)})
+        self.assertEqual(self.pool.unload("shapes").outcome, "unloaded")
+        self.assertEqual(self.pool.models(), ["echo"])
+        with self.assertRaisesRegex(shoal.Error, "nowhere"):
+            self.pool.load("x", "/nowhere/x")
+
+    def test_pictures_are_classified_as_in_process(self):
+        self.pool.load("shapes", SHAPES)
+        self.addCleanup(self.pool.unload, "shapes")
+        engine = self.enterContext(shoal.Engine(SHAPES))
+        pictures = sorted(PICTURES.glob("*.png"))
+        in_pool = shoal.ImageClassifier(self.pool, "shapes", top_k=3).classify_all(pictures)
+        in_process = shoal.ImageClassifier(engine, "shapes", batch=4).classify_all([path.read_bytes() for path in pictures], top_k=3)
+        self.assertEqual([classes[0][0] for classes in in_pool], [path.name.split("-")[0] for path in pictures])
+        self.assertEqual([[label for label, _ in classes] for classes in in_pool], [[label for label, _ in classes] for classes in in_process])
+        classifier = shoal.ImageClassifier(self.pool, "shapes")
+        self.assertEqual(classifier.warnings, [])
+        self.assertEqual(len(classifier.classify(numpy.zeros((40, 50, 3), numpy.uint8), top_k=2)), 2)
+        for wrong in (self.tmp / "none.png", b"no picture", numpy.zeros((4, 4), numpy.uint8), numpy.zeros((4, 4, 3))):
+            with self.assertRaises(shoal.Error):
+                classifier.classify(wrong)
+
+    def test_a_session_keeps_its_state(self):
+        self.pool.load("counter", write_counter(self.tmp / "counter"))
+        self.addCleanup(self.pool.unload, "counter")
+        with self.pool.open_session("counter") as session:
+            step = {"data": ones(1, 2)}
+            self.assertEqual(session.predict(step)["y_output"].tolist(), [[2, 2]])
+            self.assertEqual(session.submit(step, timeout=10).result(10)["y_output"].tolist(), [[4, 4]])
+            import asyncio
+            self.assertEqual(asyncio.run(session.predict_async(step))["h_out_output"].tolist(), [[3, 3]])
+            with self.assertRaises(shoal.InvalidArgument):
+                session.predict({"data": ones(1, 3)})
+            self.assertEqual(session.predict(step)["y_output"].tolist(), [[8, 8]], "a step that failed changed the state")
+            session.reset()
+            self.assertEqual(session.predict(step)["y_output"].tolist(), [[2, 2]])
+        with self.assertRaisesRegex(shoal.FailedPrecondition, "closed"):
+            session.predict(step)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
