@@ -28,12 +28,12 @@ class SameAsPool(ShoalTest):
         engine = self.enterContext(shoal.Engine(SHAPES))
         with Daemon({"shapes": f"{SHAPES},workers=2"}) as daemon, shoal.Pool(daemon.directory) as pool:
             for client in (pool, engine):
-                self.assertEqual(client.describe("shapes").outputs[0].name, "prob")
+                self.assertEqual(client.describe("shapes").outputs[0].name, "prob_output")
             for picture in pictures:
                 inputs = {"data": picture[None]}
-                a, b, c = (pool.predict("shapes", inputs)["prob"], engine.predict("shapes", inputs)["prob"], engine.submit("shapes", inputs).result()["prob"])
+                a, b, c = (pool.predict("shapes", inputs)["prob_output"], engine.predict("shapes", inputs)["prob_output"], engine.submit("shapes", inputs).result()["prob_output"])
                 self.assertEqual((a.tobytes(), a.tobytes()), (b.tobytes(), c.tobytes()))
-        self.assertEqual(a.shape, (1, 6))
+        self.assertEqual(a.shape, (1, 12))
 
     def test_all_ways_to_wait_work(self):
         import asyncio
@@ -59,7 +59,7 @@ class SameAsPool(ShoalTest):
         self.assertGreater(engine.packed_bytes, 0)
         self.assertGreater(engine.arena_bytes, 0)
         self.assertIsInstance(engine.warnings, list)
-        self.assertEqual(engine.predict("", {"data": ones(4, 3, 64, 64)})["prob"].shape, (4, 6))
+        self.assertEqual(engine.predict("", {"data": ones(4, 3, 64, 64)})["prob_output"].shape, (4, 12))
         with self.assertRaisesRegex(shoal.NotFound, "other"):
             engine.predict("other", {"data": ones(4, 3, 64, 64)})
         with self.assertRaisesRegex(shoal.NotFound, "/nowhere"):

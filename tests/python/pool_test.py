@@ -49,12 +49,17 @@ class Arrays(PoolTest):
         outputs = self.pool.predict("echo", {"data": x}, out={"data_output": y})
         self.assertIs(outputs["data_output"], y)
         self.assertEqual(y.min(), 7)
-        used = self.pool.usage()["inputs"]["used_bytes"]
-        y = self.echo(x[32:])  # a part of a loan
-        self.assertEqual(y.shape, (32, 1024))
-        self.assertEqual(self.pool.usage()["inputs"]["used_bytes"], used, "the input was copied into the arena")
         for kind in ("inputs", "outputs"):
             self.assertEqual(self.pool.usage()[kind]["copied_bytes"], 0)
+        part = x[32:]
+        self.echo(part)  # the first answer of a size that the model's description does not tell comes in a message
+        before = self.pool.usage()
+        y = self.echo(part)
+        after = self.pool.usage()
+        self.assertEqual((y.shape, y.min()), ((32, 1024), 7))
+        self.assertEqual(after["inputs"]["used_bytes"], before["inputs"]["used_bytes"], "the input was copied into the arena")
+        for kind in ("inputs", "outputs"):
+            self.assertEqual(after[kind]["copied_bytes"], before[kind]["copied_bytes"])
 
     def test_a_loan_is_given_back_when_its_last_view_is_gone(self):
         x = self.pool.loan("float32", 1 << 20)
@@ -198,7 +203,7 @@ class Errors(PoolTest):
     def test_a_request_that_crashes_its_worker_is_poison(self):
         with self.assertRaises(shoal.Poison) as caught:
             self.pool.predict("fatal", {"data": ones(1, 4)}, timeout=30)
-        self.assertEqual((caught.exception.code, caught.exception.ran), ("POISON", "maybe"))
+        self.assertEqual((caught.exception.code, caught.exception.ran), ("POISON", "yes"))
         self.assertEqual(len(self.pool.crashes("fatal")["crashes"]), 2)
 
     def test_no_daemon_is_unavailable_and_names_the_socket(self):
@@ -278,7 +283,7 @@ class Served(PoolTest):
         self.assertEqual((info.name, info.inputs[0].name, info.inputs[0].dtype), ("shapes", "data", "float32"))
         self.assertIn("star", info.labels)
         [status] = [model for model in self.pool.status()["models"] if model["name"] == "shapes"]
-        self.assertEqual(status["workers"], 2)
+        self.assertEqual(len(status["workers"]), 2)
         self.assertEqual(self.pool.drain("shapes").outcome, "drained")
         with self.assertRaises(shoal.Error):
             self.pool.predict("shapes", {"data": ones(1, 3, 64, 64)})

@@ -65,8 +65,8 @@ class Engine(Client):
     >>> import numpy, shoal
     >>> with shoal.Engine("tools/shapes/model", threads=1, tuning_ms=0) as engine:
     ...     out = engine.predict("shapes", {"data": numpy.zeros((1, 3, 64, 64), numpy.float32)})
-    >>> out["prob"].shape
-    (1, 6)
+    >>> out["prob_output"].shape
+    (1, 12)
     """
 
     def __init__(self, path: Union[str, os.PathLike[str]], *, device: str = "", precision: str = "", threads: int = 0, contexts: int = 1,

@@ -2,10 +2,10 @@
 
 >>> import shoal
 >>> with shoal.Engine("builtin:identity") as engine:
-...     engine.predict("identity", {"data": 3})
+...     engine.predict("", {"data": 3})
 Traceback (most recent call last):
   ...
-shoal.InvalidArgument: model 'builtin:identity': input 'data': expected float32, got int64
+shoal.InvalidArgument: model 'builtin:identity': input 'data' is int64 (wants float32)
 """
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def load_ndarrays(file: Union[str, os.PathLike[str]]) -> Union[dict[str, Optiona
 
     >>> import shoal
     >>> shoal.load_ndarrays("tools/shapes/model/shapes-0000.params")["arg:conv1_weight"].shape
-    (8, 3, 3, 3)
+    (32, 16, 3, 3)
     """
     names, arrays = [], []
     for name, dtype, shape, data in _params.read(os.fspath(file)):

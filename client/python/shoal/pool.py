@@ -74,7 +74,7 @@ class Pool(Client):
     >>> pool.models()
     ['echo', 'shapes']
     >>> pool.describe("shapes").outputs
-    [TensorInfo(name='prob', dtype='float32', shape=(-1, 6))]
+    [TensorInfo(name='prob_output', dtype='float32', shape=(-1, 12))]
     >>> x = pool.loan("float32", (1, 4))        # in shared memory
     >>> x[:] = 5
     >>> pool.submit("echo", {"data": x}).result()["data_output"]

@@ -1,6 +1,7 @@
 #include "client/python/src/arrays.hpp"
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/vector.h>
 
 #define NPY_NO_DEPRECATED_API NPY_1_22_API_VERSION
 #define NPY_TARGET_VERSION NPY_1_22_API_VERSION
@@ -11,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "client/python/src/kept_object.hpp"
 #include "client/python/src/status_errors.hpp"
@@ -240,18 +242,14 @@ DType dtype_of(nb::handle value) {
 }
 
 Shape shape_of(nb::handle value) {
-  const nb::object dims = PyIndex_Check(value.ptr()) ? nb::object(nb::make_tuple(value)) : nb::borrow(value);
-  std::int64_t sizes[kMaxRank + 1] = {};
-  std::size_t rank = 0;
-  for (const nb::handle dim : dims) {
-    const long long size = PyLong_AsLongLong(nb::steal(PyNumber_Index(dim.ptr())).ptr());
-    if (PyErr_Occurred()) {
-      PyErr_Clear();
-      raise(invalid_argument("{} is no shape: give a tuple of ints", text_of(nb::repr(value))));
-    }
-    sizes[std::min<std::size_t>(rank++, kMaxRank)] = size;
+  std::vector<std::int64_t> dims;
+  if (PyIndex_Check(value.ptr())) {
+    dims.push_back(0);
+    if (nb::try_cast(value, dims[0])) return value_of(Shape::make(dims));
+  } else if (nb::try_cast(value, dims)) {
+    return value_of(Shape::make(dims));
   }
-  return value_of(Shape::make({sizes, std::min<std::size_t>(rank, kMaxRank + 1)}));
+  raise(invalid_argument("{} is no shape: give a tuple of ints", text_of(nb::repr(value))));
 }
 
 }  // namespace shoal::python

@@ -31,7 +31,7 @@ class Picture {
       const auto bytes = nb::borrow<nb::bytes>(value);
       const auto* const begin = reinterpret_cast<const std::byte*>(bytes.c_str());
       encoded_.assign(begin, begin + bytes.size());
-    } else if (Pixels pixels; nb::try_cast<Pixels>(value, pixels)) {
+    } else if (Pixels pixels; nb::try_cast<Pixels>(value, pixels, false)) {
       height_ = static_cast<int>(pixels.shape(0));
       width_ = static_cast<int>(pixels.shape(1));
       rgb_.assign(pixels.data(), pixels.data() + pixels.size());
