@@ -43,7 +43,8 @@ Status serve_requests() {
     if (what == "pool" && !pool) {
       SHOAL_ASSIGN_OR_RETURN(pool, Pool::connect());
     }
-    SHOAL_ASSIGN_OR_RETURN(const double us, what == "pool" ? median_us(*pool, "echo", count) : median_us(engine.client(), "", count));
+    SHOAL_ASSIGN_OR_RETURN(const double us,
+                           what == "pool" ? median_us(*pool, "echo", count) : median_us(engine.client(), "", count));
     std::cout << us << std::endl;
   }
   return {};

@@ -31,9 +31,9 @@ struct NumberType {
   int number;
 };
 constexpr NumberType kNumberTypes[] = {
-    {DType::kFloat32, NPY_FLOAT}, {DType::kFloat64, NPY_DOUBLE}, {DType::kFloat16, NPY_HALF},  {DType::kUInt8, NPY_UBYTE},
-    {DType::kInt8, NPY_BYTE},     {DType::kInt16, NPY_SHORT},    {DType::kUInt16, NPY_USHORT}, {DType::kInt32, NPY_INT},
-    {DType::kUInt32, NPY_UINT},   {DType::kInt64, NPY_LONG},     {DType::kUInt64, NPY_ULONG},  {DType::kInt64, NPY_LONGLONG},
+    {DType::kFloat32, NPY_FLOAT},    {DType::kFloat64, NPY_DOUBLE}, {DType::kFloat16, NPY_HALF},  {DType::kUInt8, NPY_UBYTE},
+    {DType::kInt8, NPY_BYTE},        {DType::kInt16, NPY_SHORT},    {DType::kUInt16, NPY_USHORT}, {DType::kInt32, NPY_INT},
+    {DType::kUInt32, NPY_UINT},      {DType::kInt64, NPY_LONG},     {DType::kUInt64, NPY_ULONG},  {DType::kInt64, NPY_LONGLONG},
     {DType::kUInt64, NPY_ULONGLONG}, {DType::kBool, NPY_BOOL},
 };
 
@@ -204,8 +204,8 @@ nb::object array_of(const Tensor& tensor, std::string_view name) {
   std::copy_n(tensor.shape().begin(), tensor.shape().rank(), dims);
   std::byte* const data = tensor.size_bytes() > 0 ? tensor.view().data : nullptr;  // null: NumPy gives it memory of its own
   PyArray_Descr* const descr = descr_of(tensor.dtype(), name);
-  PyObject* const made =
-      PyArray_NewFromDescr(&PyArray_Type, descr, tensor.shape().rank(), dims, nullptr, data, data ? NPY_ARRAY_CARRAY : 0, nullptr);
+  PyObject* const made = PyArray_NewFromDescr(&PyArray_Type, descr, tensor.shape().rank(), dims, nullptr, data,
+                                              data ? NPY_ARRAY_CARRAY : 0, nullptr);
   if (!made) throw nb::python_error();
   nb::object array = nb::steal(made);
   if (!data) return array;

@@ -47,7 +47,8 @@ nb::tuple tuple_of(const Shape& shape) {
 nb::list list_of(const std::vector<TensorSpec>& specs) {
   nb::list list;
   for (const TensorSpec& spec : specs)
-    list.append(nb::make_tuple(spec.name, std::string(dtype_name(spec.dtype)), spec.shape.is_known() ? nb::object(tuple_of(spec.shape)) : nb::none()));
+    list.append(nb::make_tuple(spec.name, std::string(dtype_name(spec.dtype)),
+                               spec.shape.is_known() ? nb::object(tuple_of(spec.shape)) : nb::none()));
   return list;
 }
 
@@ -99,7 +100,8 @@ RequestObject submit_to(Inbox& inbox, nb::object receiver, const Submit& submit,
   return {std::move(prediction)};
 }
 
-nb::object ClientObject::predict_into(const std::string& model, nb::handle inputs, const SubmitOptions& options, nb::dict outputs) {
+nb::object ClientObject::predict_into(const std::string& model, nb::handle inputs, const SubmitOptions& options,
+                                      nb::dict outputs) {
   const Client& client = this->client();
   const auto key = std::make_pair(model, options.version);
   if (!models_.contains(key)) {
@@ -135,8 +137,9 @@ nb::object ClientObject::predict_into(const std::string& model, nb::handle input
 }
 
 void define_client(nb::module_& module) {
-  nb::class_<RequestObject>(module, "Request").def(
-      "cancel", [](const RequestObject& request) { request.prediction.cancel(); }, nb::call_guard<nb::gil_scoped_release>());
+  nb::class_<RequestObject>(module, "Request")
+      .def(
+          "cancel", [](const RequestObject& request) { request.prediction.cancel(); }, nb::call_guard<nb::gil_scoped_release>());
 
   nb::class_<Inbox>(module, "Inbox")
       .def(nb::new_([] { return Inbox::create(); }))
@@ -164,8 +167,9 @@ void define_client(nb::module_& module) {
              nb::handle timeout, std::uint64_t version, int priority, std::uint64_t flow) {
             const SubmitOptions options = options_of(timeout, version, priority, flow);
             const Client client = self.client();
-            return submit_to(inbox, std::move(receiver),
-                             [&](Tensors tensors) { return client.submit(model, std::move(tensors), options); }, inputs);
+            return submit_to(
+                inbox, std::move(receiver), [&](Tensors tensors) { return client.submit(model, std::move(tensors), options); },
+                inputs);
           },
           "inbox"_a, "receiver"_a.none(), "model"_a, "inputs"_a, "timeout"_a.none(), "version"_a, "priority"_a, "flow"_a)
       .def(

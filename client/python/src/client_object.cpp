@@ -35,8 +35,9 @@ SubmitOptions options_of(nb::handle timeout, std::uint64_t version, int priority
 
 const Client& ClientObject::client() const {
   if (in_forked_child())
-    raise(failed_precondition("this process was forked after the Pool or Engine was made: make a new one in the child, or start "
-                              "processes by multiprocessing's \"spawn\""));
+    raise(
+        failed_precondition("this process was forked after the Pool or Engine was made: make a new one in the child, or start "
+                            "processes by multiprocessing's \"spawn\""));
   if (is_closed_) raise(failed_precondition("this Pool or Engine is closed"));
   return client_;
 }

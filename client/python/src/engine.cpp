@@ -93,7 +93,8 @@ std::vector<std::vector<TensorSpec>> shapes_of(const nb::list& sets) {
   std::vector<std::vector<TensorSpec>> shapes;
   for (const nb::handle set : sets) {
     std::vector<TensorSpec>& specs = shapes.emplace_back();
-    for (const auto& [name, dtype, dims] : nb::cast<std::vector<std::tuple<std::string, std::string, std::vector<std::int64_t>>>>(set))
+    for (const auto& [name, dtype, dims] :
+         nb::cast<std::vector<std::tuple<std::string, std::string, std::vector<std::int64_t>>>>(set))
       specs.push_back({name, value_of(parse_dtype(dtype)), value_of(Shape::make(dims))});
   }
   return shapes;

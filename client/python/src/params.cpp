@@ -35,7 +35,8 @@ nb::list read(const std::string& path) {
                                                                static_cast<Py_ssize_t>(array.bytes.size())));
     if (!bytes.is_valid()) throw nb::python_error();
     const bool has_value = array.dtype != DType::kInvalid;
-    list.append(nb::make_tuple(named.name, has_value ? nb::object(nb::str(std::string(dtype_name(array.dtype)).c_str())) : nb::none(),
+    list.append(nb::make_tuple(named.name,
+                               has_value ? nb::object(nb::str(std::string(dtype_name(array.dtype)).c_str())) : nb::none(),
                                nb::tuple(dims), bytes));
   }
   return list;

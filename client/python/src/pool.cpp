@@ -1,6 +1,6 @@
 // The Python classes Pool and Session.
-#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <optional>
@@ -94,8 +94,7 @@ std::chrono::nanoseconds waits(nb::handle seconds, const char* name, std::chrono
 void define_session(nb::module_& module) {
   nb::class_<SessionObject>(module, "Session")
       .def("close", &SessionObject::close)
-      .def(
-          "reset", [](const SessionObject& self) { check(self.session()->reset()); })
+      .def("reset", [](const SessionObject& self) { check(self.session()->reset()); })
       .def(
           "predict",
           [](const SessionObject& self, nb::handle inputs, nb::handle timeout, std::uint64_t version, int priority) {
@@ -110,8 +109,9 @@ void define_session(nb::module_& module) {
              std::uint64_t version, int priority) {
             const SubmitOptions options = options_of(timeout, version, priority, 0);
             const auto session = self.session();
-            return submit_to(inbox, std::move(receiver),
-                             [&](Tensors tensors) { return session->submit(std::move(tensors), options); }, inputs);
+            return submit_to(
+                inbox, std::move(receiver), [&](Tensors tensors) { return session->submit(std::move(tensors), options); },
+                inputs);
           },
           "inbox"_a, "receiver"_a.none(), "inputs"_a, "timeout"_a.none(), "version"_a, "priority"_a);
 }

@@ -36,8 +36,9 @@ class Picture {
       width_ = static_cast<int>(pixels.shape(1));
       rgb_.assign(pixels.data(), pixels.data() + pixels.size());
     } else {
-      raise(invalid_argument("a picture is a path, the bytes of a file, or an array of uint8 and shape (height, width, 3); not {}",
-                             nb::repr(value.type()).c_str()));
+      raise(
+          invalid_argument("a picture is a path, the bytes of a file, or an array of uint8 and shape (height, width, 3); not {}",
+                           nb::repr(value.type()).c_str()));
     }
   }
   Result<Image> image() && {
