@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 # Room of a file -> rooms it may include besides itself. The longest matching room counts.
-SHM = ["shm/include", "shm/base", "shm/log", "shm/tensor", "shm/completion", "shm/c", "shm/segment", "shm/model", "shm/wire"]
+SHM = ["shm/include", "shm/base", "shm/log", "shm/sandbox", "shm/tensor", "shm/completion", "shm/c", "shm/segment",
+       "shm/model", "shm/wire"]
 SUPERVISOR = ["supervisor/process", "supervisor/route", "supervisor/repository", "supervisor/catalog"]
 WORKER = ["worker/graph", "worker/ops", "worker/passes", "worker/partition", "worker/import", "worker/exec"]
 BACKEND = ["worker/graph", "worker/ops", "worker/passes", "worker/partition", "worker/exec"]  # nobody includes a backend
@@ -17,6 +18,7 @@ MAY_INCLUDE = {
     "shm/include": [],
     "shm/base": ["shm/include"],
     "shm/log": ["shm/include", "shm/base"],
+    "shm/sandbox": ["shm/include", "shm/base"],
     "shm/tensor": ["shm/include", "shm/base"],
     "shm/completion": ["shm/include", "shm/base", "shm/tensor"],
     "shm/c": ["shm/include", "shm/base", "shm/tensor", "shm/completion"],
@@ -66,7 +68,7 @@ HOMES = {
     r"cu(da|dnn|blas)": "worker/exec/cuda",
     r"opencv2/": "client/vision",
     r"zlib\.h$": "worker/import",
-    r"seccomp\.h$": "worker/serve",
+    r"seccomp\.h$": "shm/sandbox",
     r"xxhash\.h$": "worker/exec",
 }
 # What would put a lock, an allocator or a queue into memory that two processes can write: whoever dies holding it stops the others.

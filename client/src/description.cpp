@@ -8,6 +8,7 @@
 #include "shm/base/errors.hpp"
 #include "shm/base/json_text.hpp"
 #include "shm/base/shortened.hpp"
+#include "shm/base/url.hpp"
 #include "shm/tensor/spec.hpp"
 #include "shm/wire/messages.hpp"
 #include "shm/wire/tensor_json.hpp"
@@ -78,7 +79,7 @@ std::string control_json(std::string_view what, std::string_view model, std::uin
 Result<std::string> change_json(const ChangeRequest& change) {
   json object{{"what", change.what}, {"model", change.model}};
   std::string path(change.path);
-  if (!path.empty() && path.front() != '/' && !path.starts_with("builtin:")) {
+  if (!path.empty() && path.front() != '/' && !path.starts_with("builtin:") && url_scheme(path).empty()) {
     std::error_code error;
     path = std::filesystem::absolute(path, error).string();
     if (error) {

@@ -3,6 +3,7 @@
 #include <system_error>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/url.hpp"
 #include "shm/model/model_config.hpp"
 #include "shm/model/model_kind.hpp"
 
@@ -175,8 +176,11 @@ struct ModelPath {
   std::optional<int> epoch;
 };
 
-Result<ModelPath> parse_path(const std::string& text) {
-  if (text.empty()) return invalid_argument("the path of a model is empty");
+Result<ModelPath> parse_path(const std::string& given) {
+  if (given.empty()) return invalid_argument("the path of a model is empty");
+  if (must_be_fetched(given))
+    return invalid_argument("'{}' is a URL, and here the model must lie on this machine: shoal fetch '{}' DIR", given, given);
+  SHOAL_ASSIGN_OR_RETURN(const std::string text, without_file_scheme(given));
   std::error_code error;
   ModelPath path{text, std::nullopt};
   if (const std::size_t at = text.rfind('@'); at != std::string::npos && !fs::exists(path.base, error)) {

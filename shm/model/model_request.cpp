@@ -5,6 +5,7 @@
 
 #include "shm/base/errors.hpp"
 #include "shm/base/shortened.hpp"
+#include "shm/base/url.hpp"
 #include "shm/model/model_config.hpp"
 #include "shm/model/toml_keys.hpp"
 #include "shm/model/version_entry.hpp"
@@ -178,7 +179,8 @@ Result<ModelRequest> parse_model_table(const std::string& name, toml::node& node
   const auto path = given->value_exact<std::string>();
   if (!path || path->empty())
     return internal::error_at(where, *given, format("[models.{}]: 'path' must be a string", request.name));
-  request.path = path->starts_with(kBuiltinPrefix) ? *path : (directory / *path).string();
+  const bool is_file = !path->starts_with(kBuiltinPrefix) && url_scheme(*path).empty();
+  request.path = is_file ? (directory / *path).string() : *path;
   model->erase("path");
   auto keys = internal::read_keys(where, *model);
   if (!keys) return keys.status().with_context(format("[models.{}]", request.name));

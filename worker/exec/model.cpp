@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "shm/base/cache_directory.hpp"
 #include "shm/base/errors.hpp"
 #include "worker/exec/backend.hpp"
 #include "worker/exec/content_hash.hpp"

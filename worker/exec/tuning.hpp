@@ -82,7 +82,4 @@ class TuningRecord {
 /// Processor, its features, number of cores: measurements are valid on machines with the same description.
 std::string describe_machine();
 
-/// $SHOAL_CACHE_DIR, else $XDG_CACHE_HOME/shoal, else $HOME/.cache/shoal; empty when none of them is set.
-std::filesystem::path default_cache_directory();
-
 }  // namespace shoal::worker

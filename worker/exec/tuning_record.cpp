@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <span>
 #include <thread>
@@ -133,18 +132,6 @@ std::string describe_machine() {
     if (line.starts_with("flags") || line.starts_with("Features")) flags = line.substr(colon + 2);
   }
   return format("cpu {}; features {}; cores {}", model, hex_hash(flags), std::thread::hardware_concurrency());
-}
-
-std::filesystem::path default_cache_directory() {
-  const auto set = [](const char* name) {
-    const char* const value = std::getenv(name);
-    return std::filesystem::path(value == nullptr ? "" : value);
-  };
-  if (const auto given = set("SHOAL_CACHE_DIR"); !given.empty()) return given;
-  // As the XDG specification says, a relative path counts as none.
-  if (const auto cache = set("XDG_CACHE_HOME"); cache.is_absolute()) return cache / "shoal";
-  if (const auto home = set("HOME"); home.is_absolute()) return home / ".cache" / "shoal";
-  return {};
 }
 
 }  // namespace shoal::worker

@@ -22,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include "shm/base/cache_directory.hpp"
 #include "shm/base/errors.hpp"
 #include "shm/base/shortened.hpp"
 #include "shm/base/wait_status.hpp"
