@@ -54,6 +54,7 @@ MAY_INCLUDE = {
     # A library of its own, which runs models in this process or in the pool: nobody includes it.
     "client/predict": SHM + WORKER + ["worker/import/mxnet", "worker/engine", "client"],
     "client/c": ["shm/include", "shm/base", "shm/tensor", "shm/completion", "shm/c", "client"],
+    "fetch": ["shm/include", "shm/base", "shm/sandbox", "shm/model", "shm/wire"],
     "tools": SHM + SUPERVISOR + ["supervisor", "supervisor/plane", "worker", "client",
                     "worker/engine", "worker/zygote", "worker/serve"] + WORKER,
     "tools/make_model": SHM + ["worker", "tools"] + WORKER + ["worker/import/mxnet"],
@@ -70,6 +71,9 @@ HOMES = {
     r"zlib\.h$": "worker/import",
     r"seccomp\.h$": "shm/sandbox",
     r"xxhash\.h$": "worker/exec",
+    r"curl/": "fetch",
+    r"openssl/": "fetch",
+    r"pugixml\.hpp$": "fetch",
 }
 # What would put a lock, an allocator or a queue into memory that two processes can write: whoever dies holding it stops the others.
 SHARED_STATE = re.compile(r"boost/interprocess/(?!mapped_region\.hpp|exceptions\.hpp)|PTHREAD_PROCESS_SHARED|\b(sem_open|shm_open|shmget)\b")
@@ -91,7 +95,7 @@ def target_of(included, is_quoted, public):
 
 def violations(root):
     everything = [p for p in sorted(root.rglob("*"))
-                  if p.relative_to(root).parts[0] in ("shm", "supervisor", "worker", "client", "tools", "tests") and p.is_file()]
+                  if p.relative_to(root).parts[0] in ("shm", "supervisor", "worker", "fetch", "client", "tools", "tests") and p.is_file()]
     files = [p for p in everything if p.suffix in CPP]
     public = {}
     for path in files:

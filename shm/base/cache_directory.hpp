@@ -19,4 +19,10 @@ inline std::filesystem::path default_cache_directory() {
   return {};
 }
 
+/// Where models are that were fetched: absolute, and without "..". Empty if there is no cache directory.
+inline std::filesystem::path fetch_directory() {
+  const std::filesystem::path cache = default_cache_directory();
+  return cache.empty() ? cache : (std::filesystem::absolute(cache) / "fetch").lexically_normal();
+}
+
 }  // namespace shoal

@@ -6,9 +6,9 @@
 
 #include "shm/base/errors.hpp"
 #include "shm/base/json_text.hpp"
-#include "shm/base/shortened.hpp"
 #include "shm/base/text_file.hpp"
 #include "shm/model/preprocess_json.hpp"
+#include "shm/model/status_json.hpp"
 #include "shm/model/toml_keys.hpp"
 #include "shm/model/version_entry.hpp"
 #include "shm/tensor/spec.hpp"
@@ -215,17 +215,6 @@ std::filesystem::path to_path(const json& value, bool may_be_empty = false) {
   throw WrongText("a path is not absolute");
 }
 
-Status to_status(const json& object) {
-  const std::uint64_t code = to_unsigned(object.at("code"));
-  if (code == 0 || code > static_cast<std::uint64_t>(StatusCode::kInternal)) throw WrongText("an error has no code");
-  return Status(static_cast<StatusCode>(code), object.at("message").get<std::string>());
-}
-
-json to_json(const Status& status) {
-  constexpr std::size_t kLongestMessage = 8 << 10;  // some list names of files
-  return {{"code", static_cast<std::uint64_t>(status.code())}, {"message", shortened(status.message(), kLongestMessage)}};
-}
-
 // ---- questions and answers ----
 
 json to_json(const ModelRequest& request) {
@@ -238,7 +227,7 @@ ModelRequest to_request(const json& object) {
 
 json to_json(const VersionEntry& entry) {
   const ModelFiles& files = entry.model.files;
-  if (!entry.failure.ok()) return {{"version", files.version}, {"failure", to_json(entry.failure)}};
+  if (!entry.failure.ok()) return {{"version", files.version}, {"failure", internal::status_json(entry.failure)}};
   const auto absolute = [](const std::filesystem::path& path) {
     return path.empty() ? std::string() : std::filesystem::absolute(path).string();
   };
@@ -285,7 +274,7 @@ VersionEntry to_entry(const json& object, const ModelRequest& request, Lines& la
   files.version = to_unsigned(object.at("version"));
   if (files.version == 0) throw WrongText("0 is not a version");
   if (object.contains("failure")) {
-    entry.failure = to_status(object["failure"]);
+    entry.failure = internal::to_status(object["failure"]);
     return entry;
   }
   files.directory = to_path(object.at("directory"));
@@ -401,13 +390,13 @@ std::string answer(const FileQuestion& question) {
   return text.ok() ? *std::move(text) : failure_text(text.status());
 }
 
-std::string failure_text(const Status& failure) { return json_text({{"failure", to_json(failure)}}); }
+std::string failure_text(const Status& failure) { return json_text({{"failure", internal::status_json(failure)}}); }
 
 Result<std::vector<VersionEntry>> parse_entries(std::string_view text, const ModelRequest& request) try {
   const std::size_t end = std::min(text.find('\n'), text.size());
   const json object = parse_json(text.substr(0, end));
   Lines labels(text.substr(end));
-  if (object.contains("failure")) return std::vector{failed_entry(request, to_status(object["failure"]))};
+  if (object.contains("failure")) return std::vector{failed_entry(request, internal::to_status(object["failure"]))};
   std::vector<VersionEntry> entries;
   for (const json& each : object.at("entries")) {
     VersionEntry entry = to_entry(each, request, labels);
@@ -424,7 +413,7 @@ Result<std::vector<VersionEntry>> parse_entries(std::string_view text, const Mod
 
 Result<DaemonConfig> parse_configuration(std::string_view text) try {
   const json object = parse_json(text);
-  if (object.contains("failure")) return to_status(object["failure"]);
+  if (object.contains("failure")) return internal::to_status(object["failure"]);
   DaemonConfig config;
   std::set<std::string> names;
   for (const json& model : object.at("models")) {

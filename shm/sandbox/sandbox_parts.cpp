@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -105,10 +106,14 @@ FilterProgram refuse_unknown_calls(const FilterProgram& filter) {
   return program;
 }
 
+constexpr std::uint64_t kTruncate = std::uint64_t{1} << 14;  // Debian 12's headers are older
+// A rule for a file must grant no others.
+constexpr std::uint64_t kRightsToFiles =
+    LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_READ_FILE | kTruncate;
+
 // The rights that Landlock's first versions do not know.
 std::uint64_t known_rights(std::uint64_t rights, long version) {
-  constexpr std::uint64_t kRefer = LANDLOCK_ACCESS_FS_REFER, kTruncate = std::uint64_t{1} << 14;
-  if (version < 2) rights &= ~kRefer;
+  if (version < 2) rights &= ~std::uint64_t{LANDLOCK_ACCESS_FS_REFER};
   if (version < 3) rights &= ~kTruncate;
   return rights;
 }
@@ -192,7 +197,10 @@ std::string enter_domain(std::uint64_t handled, std::span<const PathRights> allo
   if (!ruleset) return why_not();
   for (const PathRights& each : allowed) {
     const UniqueFd place(::open(each.path.c_str(), O_PATH | O_CLOEXEC));
-    const landlock_path_beneath_attr rule{.allowed_access = known_rights(each.rights, version), .parent_fd = place.get()};
+    struct stat info {};
+    const bool is_directory = place && ::fstat(place.get(), &info) == 0 && S_ISDIR(info.st_mode);
+    const std::uint64_t rights = known_rights(is_directory ? each.rights : each.rights & kRightsToFiles, version);
+    const landlock_path_beneath_attr rule{.allowed_access = rights, .parent_fd = place.get()};
     if (place) (void)::syscall(SYS_landlock_add_rule, ruleset.get(), LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
   }
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return format("no Landlock: {}", std::strerror(errno));

@@ -83,7 +83,7 @@ Status load(const FilterProgram& program);
 
 /// Rights to files, as LANDLOCK_ACCESS_FS_* has them, below a path.
 struct PathRights {
-  std::string path;  ///< if it does not exist, the rule does nothing
+  std::string path;  ///< a directory or a file; if it does not exist, the rule does nothing
   std::uint64_t rights = 0;
 };
 /// If the kernel has Landlock (5.13): this process has no right of `handled` but where `allowed` grants it, cannot reach the

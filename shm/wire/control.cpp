@@ -1,5 +1,6 @@
 #include "shm/wire/control.hpp"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -100,7 +101,7 @@ std::string build_id() {
 
 Status check_build(std::string_view supervisors) {
   if (supervisors == build_id()) return {};
-  return failed_precondition("this shoal-worker is build {}, the supervisor is {}: install both from one build", build_id(),
+  return failed_precondition("this program is build {}, the one that started it is {}: install both from one build", build_id(),
                              supervisors);
 }
 
@@ -149,6 +150,21 @@ Status send_control(int socket, const ControlMessage& message) {
     return status_from_errno("send on", "control socket", errno);
   }
   return {};
+}
+
+Status send_found(int socket, std::string_view answer) {
+  while (true) {
+    const std::string_view part = answer.substr(0, kMaxControlText);
+    const bool is_last = part.size() == answer.size();
+    const Status sent = send_control(socket, {.kind = ControlKind::kFound, .a = is_last ? 1U : 0U, .text = std::string(part)});
+    if (sent.code() == StatusCode::kOverloaded) {
+      pollfd room{socket, POLLOUT, 0};
+      (void)::poll(&room, 1, -1);
+      continue;
+    }
+    if (!sent.ok() || is_last) return sent;
+    answer.remove_prefix(part.size());
+  }
 }
 
 Result<std::optional<ControlMessage>> receive_control(int socket, bool wait, bool* lost_fds, std::vector<UniqueFd>* refused) {

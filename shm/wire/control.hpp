@@ -45,10 +45,11 @@ enum class ControlKind : std::uint16_t {
   kReady = 30,         // id = incarnation, text = the lanes' socket paths, one per line
   kWorkerFailed = 31,  // a = StatusCode, text
   kProbed = 32,        // id = number of the probe, a = StatusCode, b = nanoseconds it took, text = message
-  // supervisor -> the process that looks for files
+  // supervisor -> the process that looks for files, or the one that fetches them
   kFind = 40,  // text = build_id() of the supervisor, a newline, JSON (shm/model/version_entry.hpp)
-  // the process that looks for files -> supervisor
-  kFound = 41,  // text = the next part of the answer; a = 1: the last one
+  // that process -> supervisor
+  kFound = 41,     // text = the next part of the answer; a = 1: the last one
+  kFetching = 42,  // of the process that fetches, some times a second: text = a file, a = bytes that came, b = all (0: not known)
 };
 
 /// Names this build. kLoad and kFind carry the supervisor's.
@@ -80,6 +81,8 @@ ssize_t receive_bytes(int socket, std::span<std::byte> bytes, int flags, std::ve
 /// Sends without blocking. Errors: kOverloaded (the socket is full), kUnavailable (the peer is gone), kInvalidArgument (too much
 /// text or too many fds).
 Status send_control(int socket, const ControlMessage& message);
+/// Sends an answer as one kFound or several. Waits for room in the socket. Errors: kUnavailable (the peer is gone)
+Status send_found(int socket, std::string_view answer);
 /// Receives one message. Returns nothing when none waits, unless `wait`: then it blocks. Descriptors are close-on-exec.
 ///   lost_fds  if given: is set to whether descriptors were lost because this process has none free; the message then has none.
 ///             Without it, lost descriptors are an error.

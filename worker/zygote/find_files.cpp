@@ -1,12 +1,10 @@
 #include "worker/zygote/find_files.hpp"
 
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <exception>
-#include <string>
 #include <string_view>
 
 #include "shm/base/errors.hpp"
@@ -17,34 +15,18 @@
 namespace shoal::worker {
 namespace {
 
-Status send(int control, std::string_view answer) {
-  while (true) {
-    const std::string_view part = answer.substr(0, wire::kMaxControlText);
-    const bool is_last = part.size() == answer.size();
-    const Status sent =
-        wire::send_control(control, {.kind = wire::ControlKind::kFound, .a = is_last ? 1U : 0U, .text = std::string(part)});
-    if (sent.code() == StatusCode::kOverloaded) {
-      pollfd room{control, POLLOUT, 0};
-      (void)::poll(&room, 1, -1);
-      continue;
-    }
-    if (!sent.ok() || is_last) return sent;
-    answer.remove_prefix(part.size());
-  }
-}
-
 Status serve(int control, ProcessTitle& title) try {
   SHOAL_ASSIGN_OR_RETURN(const auto asked, wire::receive_control(control, true));
   if (!asked || asked->kind != wire::ControlKind::kFind) return invalid_argument("this is no question for files");
   const std::size_t line = std::min(asked->text.find('\n'), asked->text.size());
   if (const Status same = wire::check_build(std::string_view(asked->text).substr(0, line)); !same.ok())
-    return send(control, failure_text(same));
+    return wire::send_found(control, failure_text(same));
   SHOAL_ASSIGN_OR_RETURN(const FileQuestion question, parse_question(std::string_view(asked->text).substr(line + 1)));
   title.set("shoal-find", question.model.name.empty() ? question.configuration.string() : question.model.name);
   // Enters the sandbox before it reads files of others. If there can be no sandbox, the zygote logs the reason.
   (void)enter_sandbox();
   (void)enter_worker_sandbox();
-  return send(control, answer(question));
+  return wire::send_found(control, answer(question));
 } catch (const std::exception& error) {
   return internal_error("look for files: {}", error.what());
 }

@@ -84,6 +84,7 @@ TEST(Change, ARelativePathIsMadeAbsolute) {
   EXPECT_EQ(text_of("models/net,workers=2"), (std::filesystem::current_path() / "models/net,workers=2").string());
   EXPECT_EQ(text_of("/models/net@3"), "/models/net@3");
   EXPECT_EQ(text_of("builtin:identity"), "builtin:identity");
+  EXPECT_EQ(text_of("s3://bucket/m"), "s3://bucket/m");
   EXPECT_EQ(text_of(""), "");
   EXPECT_EQ(change_json({.what = "scale", .model = "net", .workers = 3}).value(),
             R"({"model":"net","what":"scale","workers":3})");

@@ -183,5 +183,16 @@ TEST(FindModel, NamesWhatIsMissing) {
   EXPECT_EQ(find_model("").status().code(), StatusCode::kInvalidArgument);
 }
 
+TEST(FindModel, TakesAFileUrlAndRefusesOthers) {
+  const ScratchDirectory files;
+  files.write("a b/net-symbol.json");
+  files.write("a b/net-0000.params");
+  EXPECT_EQ(find_model("file://" + files.path("a%20b/net")).value().prefix, "net");
+  EXPECT_EQ(find_versions("file://" + files.path("a%20b"), {}).value().size(), 1u);
+  const auto web = find_model("https://host/net");
+  EXPECT_EQ(web.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(says(web.status().message(), {"'https://host/net'", "shoal fetch"}));
+}
+
 }  // namespace
 }  // namespace shoal

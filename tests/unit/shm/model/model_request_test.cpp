@@ -87,6 +87,8 @@ TEST(DaemonConfig, ReadsModelsRelativeToItsDirectory) {
   EXPECT_EQ(config->models[0].overrides.workers, 2);
   EXPECT_EQ(config->models[1].path, "/y");
   EXPECT_EQ(config->limits, ClientLimits());
+  EXPECT_EQ(parse_daemon_config("[models.u]\npath = \"s3://bucket/m\"", "d.toml", "/etc/shoal").value().models[0].path,
+            "s3://bucket/m");
   EXPECT_EQ(parse_daemon_config("[models.e]\npath = \"builtin:identity\"", "d.toml", "/etc/shoal").value().models[0].path,
             "builtin:identity");
 }

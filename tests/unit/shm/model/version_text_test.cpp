@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "shm/model/fetched_model.hpp"
 #include "shm/model/version_entry.hpp"
 #include "tests/support/says.hpp"
 #include "tests/support/scratch_directory.hpp"
@@ -297,6 +298,24 @@ TEST(ConfigurationText, IsCheckedToo) {
   EXPECT_FALSE(
       parse_configuration(R"({"models": [{"name": "a=b", "path": "/a", "keys": {}}], "limits": {}, "access": {"roles": {}}})")
           .ok());
+}
+
+TEST(FetchedText, ComesBack) {
+  const auto back = parse_fetched(fetched_text({.path = "/cache/m-symbol.json", .bytes = 7, .warnings = {"one", "two"}}));
+  ASSERT_TRUE(back.ok()) << back.status().to_string();
+  EXPECT_EQ(back->path, "/cache/m-symbol.json");
+  EXPECT_EQ(back->bytes, 7u);
+  EXPECT_EQ(back->warnings, (std::vector<std::string>{"one", "two"}));
+  const auto refused = parse_fetched(failure_text(Status(StatusCode::kNotFound, "https://host/m: 404")));
+  EXPECT_EQ(refused.status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(refused.status().message(), "https://host/m: 404");
+}
+
+TEST(FetchedText, IsCheckedAsAStrangers) {
+  for (const char* text : {"", "[]", "{}", R"({"path": "relative", "bytes": 1, "warnings": []})",
+                           R"({"path": "/a\u0000b", "bytes": 1, "warnings": []})",
+                           R"({"path": "/a", "bytes": 1, "warnings": [1]})", R"({"failure": {"code": 0, "message": "x"}})"})
+    EXPECT_EQ(parse_fetched(text).status().code(), StatusCode::kInternal) << text;
 }
 
 }  // namespace

@@ -1,0 +1,46 @@
+#include "shm/base/url.hpp"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include "shm/base/fetch_timeout.hpp"
+#include "tests/support/says.hpp"
+
+namespace shoal {
+namespace {
+
+using test::says;
+
+TEST(Url, IsOneOfFiveKinds) {
+  EXPECT_EQ(url_scheme("https://host/m"), "https");
+  EXPECT_EQ(url_scheme("s3://bucket"), "s3");
+  for (const char* path : {"", "/models/m", "models/m", "ftp://host/m", "HTTPS://host/m", "https", "https:/host",
+                           "builtin:identity", "://", "x/https://host"})
+    EXPECT_EQ(url_scheme(path), "") << path;
+  EXPECT_TRUE(must_be_fetched("hdfs://host/m"));
+  EXPECT_FALSE(must_be_fetched("file:///m"));
+  EXPECT_FALSE(must_be_fetched("/m"));
+}
+
+TEST(Url, OfAFileIsItsPath) {
+  EXPECT_EQ(without_file_scheme("file:///models/a%20b%25").value(), "/models/a b%");
+  EXPECT_EQ(without_file_scheme("/models/a%20b").value(), "/models/a%20b") << "a path is a path";
+  EXPECT_TRUE(says(without_file_scheme("file://host/m").status().message(), {"file://host/m", "file:///"}));
+  EXPECT_TRUE(says(without_file_scheme("file:///a%2").status().message(), {"hexadecimal"}));
+  EXPECT_TRUE(says(without_file_scheme("file:///a%00").status().message(), {"control characters"}));
+}
+
+TEST(NumberVariable, IsAWholeNumberInItsRange) {
+  ::unsetenv("SHOAL_FETCH_TIMEOUT_S");
+  EXPECT_EQ(fetch_timeout_s().value(), 3600);
+  ::setenv("SHOAL_FETCH_TIMEOUT_S", "7", 1);
+  EXPECT_EQ(fetch_timeout_s().value(), 7);
+  for (const char* text : {"0", "-1", "7s", "1e3", "99999999999"}) {
+    ::setenv("SHOAL_FETCH_TIMEOUT_S", text, 1);
+    EXPECT_TRUE(says(fetch_timeout_s().status().message(), {"SHOAL_FETCH_TIMEOUT_S", text, "604800"}));
+  }
+  ::unsetenv("SHOAL_FETCH_TIMEOUT_S");
+}
+
+}  // namespace
+}  // namespace shoal
