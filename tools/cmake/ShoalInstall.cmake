@@ -86,6 +86,7 @@ Headers, CMake and pkg-config files for libshoal, libshoal-vision,
 libshoal-engine and libshoal_predict.")
 set(CPACK_DEBIAN_SHOAL_PACKAGE_NAME shoal)
 set(CPACK_DEBIAN_SHOAL_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_SHOAL_PACKAGE_RECOMMENDS ca-certificates)  # models from https://
 set(CPACK_DEBIAN_SHOAL_PACKAGE_CONTROL_EXTRA ${debian_dir}/postinst ${debian_dir}/prerm ${debian_dir}/postrm)
 set(CPACK_COMPONENT_SHOAL_DESCRIPTION "pool of inference workers that share one copy of the weights
 The daemon shoald loads MXNet checkpoints into shared memory, forks worker

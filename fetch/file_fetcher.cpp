@@ -1,0 +1,234 @@
+#include "fetch/file_fetcher.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+
+#include "fetch/digest.hpp"
+#include "shm/base/errors.hpp"
+#include "shm/base/shortened.hpp"
+
+namespace shoal::fetch {
+namespace {
+
+constexpr std::string_view kFileScheme = "file:";
+constexpr std::size_t kSha256Digits = 64;
+constexpr std::int64_t kSafeAgeS = 60;  // of a last modification: RFC 9110, 8.8.2.2
+constexpr int kOk = 200, kPartial = 206, kNotModified = 304, kForbidden = 403, kNotFound = 404, kGone = 410, kNotInRange = 416;
+
+bool is_sha256(std::string_view text) {
+  return text.size() == kSha256Digits && std::ranges::all_of(text, [](unsigned char c) { return std::isxdigit(c) != 0; });
+}
+
+bool is_strong(std::string_view etag) { return etag.starts_with('"'); }
+
+/// What the answer says of the file's version.
+FileRecord record_of(const HttpReply& reply, std::string version) {
+  FileRecord record{.etag = reply.header("etag"), .last_modified = reply.header("last-modified"), .version = std::move(version)};
+  const auto modified = http_date(record.last_modified), now = http_date(reply.header("date"));
+  record.may_resume = is_strong(record.etag) || (record.etag.empty() && modified && now && *now - *modified >= kSafeAgeS);
+  return record;
+}
+
+}  // namespace
+
+Result<std::map<std::string, std::string>> parse_checksums(std::string_view text, const std::string& what) {
+  std::map<std::string, std::string> checksums;
+  bool has_line = false;
+  while (!text.empty()) {
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    const std::string_view digits = line.substr(0, std::min(kSha256Digits, line.size()));
+    const std::string_view rest = line.substr(digits.size());
+    if (!is_sha256(digits) || rest.size() < 3 || rest[0] != ' ' || (rest[1] != ' ' && rest[1] != '*')) continue;
+    has_line = true;
+    std::string_view name = rest.substr(2);
+    if (name.starts_with("./")) name.remove_prefix(2);
+    std::string lowered(digits);
+    std::ranges::transform(lowered, lowered.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    if (is_file_name(name)) checksums.emplace(name, std::move(lowered));
+  }
+  if (!has_line) return data_loss("{}: this is not what sha256sum prints: make it with `sha256sum * > SHA256SUMS`", what);
+  return checksums;
+}
+
+/// Writes what comes behind what is there.
+class FileFetcher::PartBody final : public Body {
+ public:
+  PartBody(FileFetcher& fetcher, const std::string& name, const RemoteFile& now, std::uint64_t from, bool has_range_in_url)
+      : fetcher_(fetcher), name_(name), now_(now), from_(from), has_range_in_url_(has_range_in_url) {}
+
+  Status begin(const HttpReply& reply) override {
+    const Status wrong = check(reply);
+    if (!wrong.ok()) return wrong;
+    const bool goes_on = from_ > 0 && (reply.status == kPartial || has_range_in_url_);
+    if (from_ > 0 && !goes_on) from_ = 0;  // the file has changed, or the server knows no ranges
+    FileRecord record = record_of(reply, now_.version);
+    const auto length = reply.length();
+    if (length && !reply.url.starts_with(kFileScheme)) record.size_bytes = from_ + *length;  // curl says that of the whole file
+    if (!now_.version.empty() && fetcher_.tools_.source.has_versions_apart()) {
+      if (record.size_bytes && *record.size_bytes != now_.size_bytes)
+        return unavailable("{} bytes are announced, where the file has {}: it is just being changed", *record.size_bytes,
+                           now_.size_bytes);
+      record.size_bytes = now_.size_bytes;
+    }
+    if (!record.size_bytes && !reply.shows_its_end)
+      return data_loss(
+          "the server says neither how long the file is nor where it ends, so nobody would notice that it is cut off");
+    size_bytes_ = record.size_bytes;
+    if (size_bytes_ && *size_bytes_ > fetcher_.tools_.course.bytes_left()) return fetcher_.tools_.course.too_large(*size_bytes_);
+    SHOAL_ASSIGN_OR_RETURN(file_, goes_on ? fetcher_.cache_.continue_part(name_) : fetcher_.cache_.begin_part(name_, record));
+    if (goes_on && ::ftruncate(file_.get(), static_cast<off_t>(from_)) != 0) return cannot_write();
+    done_ = from_;
+    return {};
+  }
+
+  Status take(std::span<const std::byte> bytes) override {
+    while (!bytes.empty()) {
+      const ssize_t written = ::write(file_.get(), bytes.data(), bytes.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) return cannot_write();
+      bytes = bytes.subspan(static_cast<std::size_t>(written));
+      done_ += static_cast<std::uint64_t>(written);
+    }
+    if (done_ > fetcher_.tools_.course.bytes_left()) return fetcher_.tools_.course.too_large(done_);
+    fetcher_.tools_.course.tell({.file = name_, .done_bytes = done_, .total_bytes = size_bytes_.value_or(0)});
+    return {};
+  }
+
+  std::uint64_t done_bytes() const { return done_; }
+  bool has_resumed() const { return from_ > 0; }
+  bool is_short() const { return size_bytes_ && done_ != *size_bytes_; }
+  Status cut_off() const { return unavailable("the file broke off after {} of {} bytes", done_, size_bytes_.value_or(0)); }
+
+ private:
+  Status check(const HttpReply& reply) const {
+    if (const std::string coding = reply.header("content-encoding"); !coding.empty() && coding != "identity")
+      return data_loss("the server sends it encoded as '{}', which nobody asked for", shortened(coding, 40));
+    if (reply.status == kOk || has_range_in_url_) return {};
+    if (reply.status != kPartial) return data_loss("HTTP {} is no answer with a file", reply.status);
+    const std::string range = reply.header("content-range");
+    if (from_ > 0 && range.starts_with(format("bytes {}-", from_))) return {};
+    fetcher_.cache_.drop_part(name_);
+    return unavailable("the server sends another range ('{}') than the one from byte {}", shortened(range, 60), from_);
+  }
+
+  Status cannot_write() const { return status_from_errno("write", fetcher_.cache_.part_path(name_).string(), errno); }
+
+  FileFetcher& fetcher_;
+  const std::string& name_;
+  const RemoteFile& now_;
+  std::uint64_t from_;
+  const bool has_range_in_url_;
+  std::uint64_t done_ = 0;
+  std::optional<std::uint64_t> size_bytes_;
+  UniqueFd file_;
+};
+
+HttpOutcome FileFetcher::attempt(const std::string& name, const RemoteFile& now, const std::optional<FileRecord>& known,
+                                 std::uint64_t& furthest_bytes, bool& has_progressed, bool& has_resumed) {
+  const Source& source = tools_.source;
+  const auto part = cache_.part(name);
+  const bool is_same = part && (source.has_versions_apart() ? part->record.version == now.version : part->record.may_resume);
+  std::vector<std::string> headers;
+  std::uint64_t from = 0;
+  if (is_same) {
+    // The last byte comes again if there is no other: a range behind the end is an error.
+    from = part->bytes - (part->bytes > 0 && part->record.size_bytes == part->bytes ? 1 : 0);
+    const std::string& mark = is_strong(part->record.etag) ? part->record.etag : part->record.last_modified;
+    if (from > 0) headers.push_back("If-Range: " + mark);
+  }
+  if (from == 0 && known && !known->etag.empty()) headers.push_back("If-None-Match: " + known->etag);
+  if (from == 0 && known && !known->last_modified.empty()) headers.push_back("If-Modified-Since: " + known->last_modified);
+  const HttpRequest request = source.request(directory_, name, from, std::move(headers));
+  PartBody body(*this, name, now, from, request.has_from_in_url || request.url.starts_with(kFileScheme));
+  HttpOutcome outcome = tools_.client.get(request, body);
+  if (body.done_bytes() > furthest_bytes) {
+    furthest_bytes = body.done_bytes();
+    has_progressed = true;
+  }
+  has_resumed = body.has_resumed();
+  if (outcome.status.ok() && outcome.reply.is_success() && body.is_short()) {
+    outcome.status = body.cut_off().with_context(outcome.reply.url);
+    outcome.may_succeed_later = true;
+  }
+  if (outcome.reply.status == kNotInRange) {
+    cache_.drop_part(name);
+    outcome.may_succeed_later = true;
+  }
+  return outcome;
+}
+
+Result<std::optional<FileRecord>> FileFetcher::absent(const std::string& name, Need need, const HttpReply& reply) const {
+  const Status why = error_of(reply, url_of(name), tools_.source);
+  const bool is_absent = reply.status == kNotFound || reply.status == kGone || reply.status == kForbidden;
+  if (need == Need::kRequired || !is_absent) return why;
+  if (reply.status == kForbidden) tools_.warnings.push_back(format("{} It is taken for missing.", why.message()));
+  return std::optional<FileRecord>();
+}
+
+Result<FileRecord> FileFetcher::finish(const std::string& name, bool& is_wrong) {
+  const auto part = cache_.part(name);
+  const std::string what = url_of(name);
+  if (!part) return internal_error("{}: its part {} has vanished", what, cache_.part_path(name).string());
+  FileRecord record = part->record;
+  record.size_bytes = part->bytes;
+  SHOAL_ASSIGN_OR_RETURN(record.sha256, sha256_of_file(cache_.part_path(name)));
+  const auto expected = checksums_.find(name);
+  is_wrong = expected != checksums_.end() && expected->second != record.sha256;
+  if (is_wrong) {
+    cache_.drop_part(name);
+    return data_loss("{}: its SHA-256 is {}, and SHA256SUMS beside it says {}: the file is damaged, or one of the two is old",
+                     what, record.sha256, expected->second);
+  }
+  return cache_.keep(name, std::move(record));
+}
+
+Result<std::optional<FileRecord>> FileFetcher::fetch(const std::string& name, Need need) {
+  const std::string what = url_of(name);
+  auto known = cache_.whole(name);
+  if (const auto expected = checksums_.find(name); known && expected != checksums_.end() && expected->second != known->sha256)
+    known.reset();
+  const auto unchanged = [&]() -> Result<std::optional<FileRecord>> {
+    SHOAL_RETURN_IF_ERROR(tools_.course.take_bytes(known->size_bytes.value_or(0)).with_context(what));
+    return known;
+  };
+  for (bool is_last = false;; is_last = true) {
+    RemoteFile now{.name = name};
+    if (tools_.source.has_versions_apart()) {
+      SHOAL_ASSIGN_OR_RETURN(const auto found, tools_.source.find(directory_, name));
+      if (!found || found->is_directory) return absent(name, need, {.status = kNotFound});
+      now = *found;
+      if (known && known->version == now.version) return unchanged();
+    }
+    std::uint64_t furthest_bytes = 0;
+    bool has_resumed = false, is_wrong = false;
+    const HttpOutcome outcome = try_again(tools_.course, [&](bool& has_progressed) {
+      return attempt(name, now, known, furthest_bytes, has_progressed, has_resumed);
+    });
+    if (!outcome.status.ok()) {
+      const bool names_it = outcome.status.message().find(what) != std::string::npos;
+      return names_it ? outcome.status : outcome.status.with_context(what);
+    }
+    if (outcome.reply.status == kNotModified && known) return unchanged();
+    if (!outcome.reply.is_success()) return absent(name, need, outcome.reply);
+    if (tools_.source.has_versions_apart()) {
+      SHOAL_ASSIGN_OR_RETURN(const auto after, tools_.source.find(directory_, name));
+      if (!after || after->version != now.version) {
+        cache_.drop_part(name);
+        if (is_last) return unavailable("{}: it changes while it is fetched: try again when it is complete", what);
+        continue;
+      }
+    }
+    auto kept = finish(name, is_wrong);
+    if (is_wrong && has_resumed && !is_last) continue;  // its beginning may be of another version
+    if (!kept.ok()) return kept.status();
+    SHOAL_RETURN_IF_ERROR(tools_.course.take_bytes(kept->size_bytes.value_or(0)).with_context(what));
+    return std::optional(*std::move(kept));
+  }
+}
+
+}  // namespace shoal::fetch

@@ -1,0 +1,76 @@
+#include "fetch/remote_directory.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "shm/base/errors.hpp"
+#include "shm/base/text_file.hpp"
+
+namespace shoal::fetch {
+namespace {
+
+namespace fs = std::filesystem;
+using Need = FileFetcher::Need;
+
+constexpr const char* kChecksums = "SHA256SUMS";
+
+}  // namespace
+
+Result<RemoteDirectory> RemoteDirectory::open(const FetchTools& tools, const std::string& directory, const fs::path& cache,
+                                              const fs::path& picture) {
+  SHOAL_ASSIGN_OR_RETURN(DirectoryCache opened, DirectoryCache::open(cache));
+  std::error_code error;
+  fs::create_directory(picture, error);
+  if (error) return status_from_errno("make the directory", picture.string(), error.value());
+  RemoteDirectory made(tools, FileFetcher(tools, directory, std::move(opened)), picture);
+  SHOAL_ASSIGN_OR_RETURN(const bool has_checksums, made.take(kChecksums, Need::kOptional));
+  if (!has_checksums) return made;
+  const FileRecord& record = made.taken_.at(kChecksums);
+  SHOAL_ASSIGN_OR_RETURN(const std::string text, read_text_file(made.cache().path_of(record)));
+  SHOAL_ASSIGN_OR_RETURN(made.checksums_, parse_checksums(text, made.url_of(kChecksums)));
+  made.files_.set_checksums(made.checksums_);
+  return made;
+}
+
+Status RemoteDirectory::draw(const std::string& name) {
+  const fs::path file = picture_ / name;
+  const UniqueFd made(::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  return made ? Status() : status_from_errno("make", file.string(), errno);
+}
+
+Result<bool> RemoteDirectory::list(const std::string& prefix) {
+  SHOAL_ASSIGN_OR_RETURN(const auto listed, tools_.source.list(directory(), prefix));
+  if (!listed) {
+    for (const auto& [name, checksum] : checksums_) {
+      if (name.starts_with(prefix)) SHOAL_RETURN_IF_ERROR(draw(name));
+    }
+    return !checksums_.empty();
+  }
+  for (const RemoteFile& file : *listed) {
+    if (!file.is_directory) {
+      SHOAL_RETURN_IF_ERROR(draw(file.name));
+      continue;
+    }
+    directories_.insert(file.name);
+    std::error_code error;
+    fs::create_directory(picture_ / file.name, error);
+    if (error) return status_from_errno("make the directory", (picture_ / file.name).string(), error.value());
+  }
+  return true;
+}
+
+Result<bool> RemoteDirectory::take(const std::string& name, Need need) {
+  if (taken_.contains(name)) return true;
+  SHOAL_ASSIGN_OR_RETURN(const auto record, files_.fetch(name, need));
+  const fs::path shown = picture_ / name;
+  ::unlink(shown.c_str());
+  if (!record) return false;
+  if (::linkat(AT_FDCWD, cache().path_of(*record).c_str(), AT_FDCWD, shown.c_str(), 0) != 0)
+    return status_from_errno("link", shown.string(), errno);
+  taken_.emplace(name, *record);
+  return true;
+}
+
+}  // namespace shoal::fetch
