@@ -16,7 +16,9 @@
 #include <utility>
 #include <vector>
 
+#include "shm/base/cache_directory.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/base/fetch_timeout.hpp"
 #include "shm/base/helper_program.hpp"
 #include "shm/wire/local_address.hpp"
 #include "supervisor/daemon.hpp"
@@ -29,6 +31,8 @@ namespace fs = std::filesystem;
 using namespace shoal;
 using namespace shoal::supervisor;
 
+constexpr int kFetchSlackS = 15;  // a fetch that is late says so itself before it is killed
+
 enum ExitCode { kSuccess = 0, kAtFault = 1, kUsage = 2 };
 
 constexpr const char* kDescription =
@@ -38,6 +42,7 @@ constexpr const char* kExamples =
     "Examples:\n"
     "  shoald --model shapes=models/shapes,workers=4      a checkpoint with its model.toml, four workers\n"
     "  shoald --model echo=builtin:identity               returns its input `data`: to try things out\n"
+    "  shoald --model resnet=s3://models/resnet-50        https://, s3:// and hdfs:// are fetched first (docs: fetching-models)\n"
     "  shoald --config /etc/shoal.toml                    tables [models.NAME]: path, and any key of model.toml\n"
     "Then: shoal status, shoal predict NAME --input data=x.npy --output out, shoal stop.\n"
     "SIGHUP reads --config again: it loads new models, unloads removed ones, and reloads models whose files or keys\n"
@@ -59,6 +64,12 @@ Result<fs::path> find_worker_file(const std::string& given) {
   if (!file.empty()) return file;
   return not_found("shoal-worker is neither beside shoald in {} nor in ../libexec/shoal: name it with --worker FILE",
                    program_directory().string());
+}
+
+// Only models at URLs need it. If it is missing, their loads say so.
+fs::path find_fetch_file() {
+  const fs::path file = helper_program("shoal-fetch", program_directory());
+  return file.empty() ? program_directory() / "shoal-fetch" : file;
 }
 
 void raise_descriptor_limit() {
@@ -104,6 +115,11 @@ int serve(DaemonOptions options, const std::string& worker) {
   auto worker_file = find_worker_file(worker);
   if (!worker_file.ok()) return fail(worker_file.status(), kAtFault);
   options.fleet.worker_file = *std::move(worker_file);
+  options.fleet.fetch_file = find_fetch_file();
+  options.fleet.fetch_directory = fetch_directory();
+  const auto fetch_s = fetch_timeout_s();
+  if (!fetch_s.ok()) return fail(fetch_s.status(), kUsage);
+  options.fleet.fetch_limit_ns = static_cast<std::uint64_t>(*fetch_s + kFetchSlackS) * 1'000'000'000;
   const std::string path = fs::absolute(wire::default_directory()).lexically_normal().string();
   auto directory = SocketDirectory::open(path);
   if (!directory.ok()) return fail(directory.status(), kAtFault);
@@ -128,7 +144,8 @@ int main(int argc, char** argv) try {
   std::vector<std::string> model_arguments;
   std::string config, worker, socket_group;
   app.add_option("--model", model_arguments,
-                 "NAME=PATH[,workers=N,contexts=N,threads=N,device=D,...]: serve the checkpoint at PATH; may be repeated")
+                 "NAME=PATH[,workers=N,contexts=N,threads=N,device=D,...]: serve the checkpoint at PATH, which may be a URL; may "
+                 "be repeated")
       ->allow_extra_args(false);
   app.add_option("--config", config, "TOML file with tables [models.NAME]");
   app.add_option("--worker", worker, "the shoal-worker to run instead of the one beside this binary");

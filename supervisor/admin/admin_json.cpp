@@ -245,7 +245,7 @@ json Admin::finding_json(const Service& service, std::uint64_t now_ns) {
   const Breaker breaker;
   const ModelView view{counts, none, none, none, no_flows, 0, 0, 0, 0, breaker};
   json object = entry_json(service.name, service.request.path, config, view, none, none, now_ns);
-  object["reason"] = "a process looks for its files";
+  object["reason"] = fleet_.finding(service);
   return object;
 }
 

@@ -7,11 +7,15 @@
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/base/url.hpp"
+#include "shm/model/fetched_model.hpp"
 #include "shm/wire/model_json.hpp"
 
 namespace shoal::supervisor {
 namespace {
 
+// Each waits for its server most of the time. One that hangs keeps nobody from other servers.
+constexpr std::size_t kMostFetches = 32, kMostFetchesOfProcess = 8;
 constexpr int kLoadNice = 10;  // nice value of a load while other models serve
 
 // Names the files of a model in errors.
@@ -30,7 +34,16 @@ Fleet::Fleet(FleetOptions options, const Clock& clock, const SocketDirectory& di
       observer_(observer),
       log_(log),
       files_(
-          options_.worker_file, kLargestAnswerBytes, clock, loop, timers, log, [this] { wake(); }, options_.spawn_finder),
+          {.program = options_.worker_file}, kLargestAnswerBytes, clock, loop, timers, log, [this] { wake(); },
+          options_.spawn_finder),
+      fetches_(
+          {.program = options_.fetch_file,
+           .task = "fetches them",
+           .limit_ns = options_.fetch_limit_ns,
+           .late = "not fetched within {} s (SHOAL_FETCH_TIMEOUT_S), and the process that fetches them did not end by itself",
+           .most_running = kMostFetches,
+           .most_running_of_process = kMostFetchesOfProcess},
+          kLargestAnswerBytes, clock, loop, timers, log, [this] { wake(); }, options_.spawn_finder),
       catalog_(log),
       stuck_zygotes_(loop, log),
       advance_(timers, Timer::Kind::kClock, [this](std::uint64_t) { advance(); }) {}
@@ -44,7 +57,7 @@ Status Fleet::ask(Wish wish) {
     const Service* service = catalog_.find(wish.model);
     const ModelRequest* request = wish.request ? &*wish.request : service ? &service->request : nullptr;
     if (request && !request->path.starts_with(kBuiltinPrefix))
-      SHOAL_RETURN_IF_ERROR(files_.check_room(what_files(*request), plane_.process_of(wish.caller.client)));
+      SHOAL_RETURN_IF_ERROR(finder_of(*request).check_room(what_files(*request), plane_.process_of(wish.caller.client)));
   }
   SHOAL_RETURN_IF_ERROR(catalog_.ask(std::move(wish), clock_.now_ns()));
   perform();
@@ -147,8 +160,33 @@ void Fleet::take_found_files() {
   if (!over.empty()) observer_.services_changed();
   for (Search& search : over) {
     auto text = search.files->take();
-    catalog_.found(search.id, text.ok() ? parse_entries(*text, search.request) : text.status());
+    if (text.ok() && search.is_fetch) {
+      look_into(std::move(search), *text);
+    } else {
+      catalog_.found(search.id, text.ok() ? parse_entries(*text, search.request) : text.status());
+    }
   }
+}
+
+FileFinder& Fleet::finder_of(const ModelRequest& request) { return must_be_fetched(request.path) ? fetches_ : files_; }
+
+void Fleet::look_into(Search search, std::string_view fetched) {
+  const auto model = parse_fetched(fetched);
+  if (!model.ok()) return catalog_.found(search.id, model.status().with_context(what_files(search.request)));
+  const std::string place = options_.fetch_directory.string() + "/";
+  if (!model->path.starts_with(place) || std::filesystem::path(model->path).lexically_normal() != model->path) {
+    return catalog_.found(search.id, internal_error("{}: the process that fetches them names '{}', which is not in {}",
+                                                    what_files(search.request), model->path, place));
+  }
+  for (const std::string& warning : model->warnings)
+    log_.warn("fetch_warning model={} what=\"{}\"", search.request.name, warning);
+  log_.info("fetched model={} from=\"{}\" to=\"{}\" bytes={}", search.request.name, search.request.path, model->path,
+            model->bytes);
+  ModelRequest here = search.request;
+  here.path = model->path;
+  search.is_fetch = false;
+  search.files = files_.ask(search.asker, what_files(search.request), question_text(here), search.client_process);
+  searches_.push_back(std::move(search));
 }
 
 // The catalog waits until nothing is left of the requests of versions that leave or are drained.
@@ -177,9 +215,14 @@ void Fleet::perform(FindFiles& action) {
     wake();
     return;
   }
-  const Asker asker = action.client == 0 ? Asker::kDaemon : Asker::kClient;
-  auto files = files_.ask(asker, what_files(action.request), question_text(action.request), plane_.process_of(action.client));
-  searches_.push_back({action.search, std::move(action.request), std::move(files)});
+  Search search{.id = action.search,
+                .request = std::move(action.request),
+                .asker = action.client == 0 ? Asker::kDaemon : Asker::kClient,
+                .client_process = plane_.process_of(action.client)};
+  search.is_fetch = must_be_fetched(search.request.path);
+  search.files = finder_of(search.request)
+                     .ask(search.asker, what_files(search.request), question_text(search.request), search.client_process);
+  searches_.push_back(std::move(search));
 }
 
 void Fleet::perform(const StopFinding& action) {
@@ -276,6 +319,14 @@ std::string Fleet::summary() const {
   return format("{} models are served{}", serving, trouble);
 }
 
+std::string Fleet::finding(const Service& service) const {
+  const SearchId id = service.change ? service.change->search : 0;
+  const auto search = std::ranges::find(searches_, id, &Search::id);
+  const bool is_fetch = search != searches_.end() && search->is_fetch;
+  if (!is_fetch) return "a process looks for its files";
+  return search->files->progress().empty() ? "a process fetches its files" : search->files->progress();
+}
+
 // ---- the end ----
 
 void Fleet::close(const Status& why) {
@@ -301,7 +352,7 @@ bool Fleet::all_gone() const {
 }
 
 bool Fleet::watches(pid_t pid) const {
-  return files_.watches(pid) || stuck_zygotes_.watches(pid) ||
+  return files_.watches(pid) || fetches_.watches(pid) || stuck_zygotes_.watches(pid) ||
          std::ranges::any_of(versions_, [&](const auto& version) { return version.second->processes().watches(pid); });
 }
 

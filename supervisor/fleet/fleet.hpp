@@ -30,7 +30,10 @@ struct FleetOptions {
   std::vector<ModelRequest> models;          ///< of the command line
   std::filesystem::path configuration_file;  ///< absolute; empty: there is none
   std::filesystem::path worker_file;
-  MakeProcesses make_processes = {};  ///< none: ModelProcesses, which are real
+  std::filesystem::path fetch_directory;  ///< where that leaves models; empty: nowhere
+  std::filesystem::path fetch_file;       ///< shoal-fetch
+  std::uint64_t fetch_limit_ns = 0;       ///< for one fetch; it ends itself before
+  MakeProcesses make_processes = {};      ///< none: ModelProcesses, which are real
   FileFinder::Spawn spawn_finder = spawn;
 };
 
@@ -106,12 +109,17 @@ class Fleet {
     for (const auto& [id, version] : versions_) function(*version);
   }
   Births& births() { return births_; }
+  /// What is done to find the files of a service that is loaded or reloaded: "fetching resnet-0000.params, 12 of 97 MB".
+  std::string finding(const Service& service) const;
 
  private:
   friend class ModelVersion;
   struct Search {
     SearchId id = 0;
     ModelRequest request;
+    Asker asker{};
+    std::int64_t client_process = 0;
+    bool is_fetch = false;  // the files are being fetched, and looked for afterwards
     std::unique_ptr<FileSearch> files;
   };
 
@@ -123,6 +131,9 @@ class Fleet {
   /// stack.
   void advance();
   void take_found_files();
+  FileFinder& finder_of(const ModelRequest& request);
+  /// Goes on with the files that were fetched.
+  void look_into(Search search, std::string_view fetched);
   void note_who_awaits_idle();
   const ModelVersion* current_of(const std::string& model) const;
   std::uint64_t promised_bytes() const;
@@ -151,7 +162,7 @@ class Fleet {
   DataPlane& plane_;
   FleetObserver& observer_;
   Logger& log_;
-  FileFinder files_;
+  FileFinder files_, fetches_;
   std::unique_ptr<FileSearch> reading_configuration_;  // after a SIGHUP
   std::vector<Search> searches_;
   Catalog catalog_;

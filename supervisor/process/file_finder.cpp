@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/shortened.hpp"
 #include "supervisor/process/received_message.hpp"
 
 namespace shoal::supervisor {
@@ -15,9 +16,9 @@ FileSearch::~FileSearch() {
   if (!is_over()) finder_.give_up(*this);
 }
 
-FileFinder::FileFinder(std::filesystem::path worker_file, std::size_t largest_answer_bytes, const Clock& clock, EventLoop& loop,
+FileFinder::FileFinder(FinderChildren children, std::size_t largest_answer_bytes, const Clock& clock, EventLoop& loop,
                        Timers& timers, Logger& log, std::function<void()> is_over, Spawn spawn_child)
-    : worker_file_(std::move(worker_file)),
+    : children_(std::move(children)),
       largest_answer_bytes_(largest_answer_bytes),
       clock_(clock),
       loop_(loop),
@@ -77,8 +78,9 @@ Status FileFinder::check_stuck(const FileSearch& search) const {
 }
 
 bool FileFinder::has_place(const FileSearch& search) const {
-  const bool is_free = search.asker_ != Asker::kClient || count_of(search.client_process_, false) < kMostRunningOfProcess;
-  return is_free && processes_.size() - stuck() < kMostRunning;
+  const bool is_free =
+      search.asker_ != Asker::kClient || count_of(search.client_process_, false) < children_.most_running_of_process;
+  return is_free && processes_.size() - stuck() < children_.most_running;
 }
 
 std::size_t FileFinder::count_of(std::int64_t client_process, bool is_stuck) const {
@@ -125,11 +127,12 @@ Status FileFinder::start(FileSearch& search) {
     const bool is_program_bad = why.code() == StatusCode::kNotFound || why.code() == StatusCode::kPermissionDenied ||
                                 why.code() == StatusCode::kInvalidArgument;
     return Status(is_program_bad ? StatusCode::kUnavailable : StatusCode::kOverloaded,
-                  format("the process that looks for them cannot be started: {}", why.message()));
+                  format("the process that {} cannot be started: {}", children_.task, why.message()));
   };
   auto pair = wire::make_control_pair();
   if (!pair.ok()) return failed(pair.status());
-  auto child = spawn_({.program = worker_file_, .arguments = {"--find", "3"}, .environment = {}, .control = pair->theirs.get()});
+  auto child =
+      spawn_({.program = children_.program, .arguments = {"--find", "3"}, .environment = {}, .control = pair->theirs.get()});
   if (!child.ok()) return failed(child.status());
   auto process = std::make_unique<Process>();
   process->search = &search;
@@ -137,7 +140,7 @@ Status FileFinder::start(FileSearch& search) {
   process->child = *std::move(child);
   process->control = std::move(pair->ours);
   process->limit.emplace(timers_, Timer::Kind::kPatience, [this, of = process.get()](std::uint64_t) { limit_is_over(*of); });
-  process->limit->set(clock_.now_ns() + kLimitNs);
+  process->limit->set(clock_.now_ns() + children_.limit_ns);
   Status asked = loop_.watch(process->child.pidfd.get(), [this, fd = process->child.pidfd.get()] { died(fd); });
   if (!asked.ok()) {  // nobody would notice its end; reap_children() reaps it
     send_signal(process->child.pidfd, SIGKILL);
@@ -162,7 +165,7 @@ bool FileFinder::speaks(int control) {
   const Status& received = message.status();
   if (received.ok() && !message.has_value()) return false;
   const auto wrong = [&](std::string_view what) {
-    end(process, unavailable("{}: the process that looks for them {}", process.search->what_, what));
+    end(process, unavailable("{}: the process that {} {}", process.search->what_, children_.task, what));
     return false;
   };
   if (!received.ok() && received.code() != StatusCode::kUnavailable) return wrong("sent " + received.message());
@@ -170,11 +173,28 @@ bool FileFinder::speaks(int control) {
     stop_listening(process);
     return false;
   }
+  if (message->kind == wire::ControlKind::kFetching) {
+    take_progress(process, *message);
+    return true;
+  }
   if (message->kind != wire::ControlKind::kFound) return wrong("sent a message that is not an answer");
   if (process.answer.size() + message->text.size() > largest_answer_bytes_) return wrong("sent an answer that is too long");
   process.answer += message->text;
   if (message->a == 1) end(process, std::move(process.answer));
   return true;
+}
+
+// A stranger's numbers and name: they are shown and believed by nobody.
+void FileFinder::take_progress(Process& process, const wire::ControlMessage& message) {
+  constexpr std::uint64_t kLogEveryNs = 10'000'000'000, kMega = 1'000'000;
+  constexpr std::size_t kMostShown = 200;
+  const std::string of = message.b > 0 ? format(" of {}", (message.b + kMega - 1) / kMega) : "";
+  process.search->progress_ = format("fetching {}, {}{} MB", shortened(message.text, kMostShown), message.a / kMega, of);
+  const std::uint64_t now_ns = clock_.now_ns();
+  if (process.logged_ns != 0 && now_ns - process.logged_ns < kLogEveryNs) return;
+  process.logged_ns = now_ns;
+  log_.info("fetching what=\"{}\" file=\"{}\" bytes={} of={}", process.search->what_, shortened(message.text, kMostShown),
+            message.a, message.b);
 }
 
 void FileFinder::died(int pidfd) {
@@ -189,8 +209,8 @@ void FileFinder::died(int pidfd) {
   const auto status = exit_status(process->child.pidfd);
   if (process->is_stuck) log_.info("file_search_gone pid={}", process->child.pid);
   if (process->search) {
-    over(*process->search, unavailable("{}: the process that looked for them {} before it had answered", process->search->what_,
-                                       status ? describe_wait_status(*status) : "ended"));
+    over(*process->search, unavailable("{}: the process that {} {} before it had answered", process->search->what_,
+                                       children_.task, status ? describe_wait_status(*status) : "ended"));
   }
   start_waiting();
 }
@@ -225,11 +245,9 @@ void FileFinder::stop_listening(Process& process) {
 
 void FileFinder::limit_is_over(Process& process) {
   process.is_stuck = true;
-  log_.warn("file_search_killed pid={} after_s={}", process.child.pid, kLimitNs / 1'000'000'000);
-  if (process.search) {
-    end(process, deadline_exceeded("{}: not read within {} s: their file system does not answer, or there is too much to read",
-                                   process.search->what_, kLimitNs / 1'000'000'000));
-  }
+  const std::uint64_t limit_s = children_.limit_ns / 1'000'000'000;
+  log_.warn("file_search_killed pid={} after_s={}", process.child.pid, limit_s);
+  if (process.search) end(process, deadline_exceeded("{}: {}", process.search->what_, format(children_.late, limit_s)));
   start_waiting();
 }
 

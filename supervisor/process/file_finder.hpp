@@ -1,7 +1,7 @@
-// Children that look for files, so that this process never touches a path that a user named.
+// Children that look for files, or fetch them, so that this process never touches a path or a server that a user named.
 //
 //   ask ─▶ waiting ─▶ running ─(whole answer, or a death)─▶ over
-//                        └─(kLimitNs)─▶ over, and killed ─▶ the child may be stuck in the kernel: nobody waits for it
+//                        └─(the limit)─▶ over, and killed ─▶ the child may be stuck in the kernel: nobody waits for it
 #pragma once
 
 #include <cstdint>
@@ -46,6 +46,8 @@ class FileSearch {
   ///           searches of clients wait, or there are no descriptors or no memory for the child; kUnavailable: the child's
   ///           program is missing, the child died or sent something else, or too many children cannot be ended. All name `what`.
   Result<std::string> take() { return *std::move(result_); }
+  /// What the child is just doing, as it says; empty if it says nothing.
+  const std::string& progress() const { return progress_; }
 
  private:
   friend class FileFinder;
@@ -55,18 +57,24 @@ class FileSearch {
   FileFinder& finder_;
   const Asker asker_;
   const std::int64_t client_process_;
-  std::string what_, question_;
+  std::string what_, question_, progress_;
   std::optional<Result<std::string>> result_;
 };
 
-/// Starts one `shoal-worker --find` per question.
+/// The children of a FileFinder, which are all of one kind.
+struct FinderChildren {
+  std::filesystem::path program;             ///< started with --find 3: it answers the kFind on its descriptor 3
+  std::string_view task = "looks for them";  ///< "the process that ..."
+  std::uint64_t limit_ns = 10'000'000'000;   ///< a working file system answers within a second
+  std::string_view late = "not read within {} s: their file system does not answer, or there is too much to read";
+  std::size_t most_running = 8;             ///< at the same time; further questions wait
+  std::size_t most_running_of_process = 4;  ///< of them, for one client process, whatever the number of its connections
+};
+
+/// Starts one child per question: `shoal-worker --find` looks for files, `shoal-fetch --find` fetches them.
 ///   Threads  thread-bound
 class FileFinder {
  public:
-  /// A working file system answers within a second. A search that takes longer than this is stuck or far too large.
-  static constexpr std::uint64_t kLimitNs = 10'000'000'000;
-  /// Children at the same time. Further questions wait, so that a daemon with many models does not start too many processes.
-  static constexpr std::size_t kMostRunning = 8;
   /// Children that were killed and do not die, because the kernel waits for a file system. Each costs a process and 100 KB. With
   /// so many of them new questions are refused.
   static constexpr std::size_t kMostStuck = 32;
@@ -74,8 +82,8 @@ class FileFinder {
   static constexpr std::size_t kMoreStuckForConfiguration = 8;
   /// Searches of clients that wait for a place. Further ones are refused.
   static constexpr std::size_t kMostWaiting = 64;
-  /// The share of one process of these numbers, whatever the number of its connections.
-  static constexpr std::size_t kMostRunningOfProcess = 4, kMostStuckOfProcess = 8, kMostWaitingOfProcess = 16;
+  /// The share of one process of these numbers.
+  static constexpr std::size_t kMostStuckOfProcess = 8, kMostWaitingOfProcess = 16;
 
   /// If a child cannot be started for lack of descriptors or memory, searches of a running daemon wait so long before the next
   /// try.
@@ -85,8 +93,8 @@ class FileFinder {
 
   /// `clock`, `loop`, `timers` and `log` outlive this, and this outlives its searches. `is_over` is called from within the event
   /// loop, a timer or ask(), once for each search that is not given up.
-  FileFinder(std::filesystem::path worker_file, std::size_t largest_answer_bytes, const Clock& clock, EventLoop& loop,
-             Timers& timers, Logger& log, std::function<void()> is_over, Spawn spawn_child = spawn);
+  FileFinder(FinderChildren children, std::size_t largest_answer_bytes, const Clock& clock, EventLoop& loop, Timers& timers,
+             Logger& log, std::function<void()> is_over, Spawn spawn_child = spawn);
   ~FileFinder();
   FileFinder(const FileFinder&) = delete;
   FileFinder& operator=(const FileFinder&) = delete;
@@ -109,6 +117,7 @@ class FileFinder {
     UniqueFd control;
     std::string answer;
     std::optional<Timer> limit;
+    std::uint64_t logged_ns = 0;  // its progress
     bool is_stuck = false;
   };
 
@@ -120,6 +129,7 @@ class FileFinder {
   Status start(FileSearch& search);
   /// Reads one message. False when there was none, or there will be no more.
   bool speaks(int control);
+  void take_progress(Process& process, const wire::ControlMessage& message);
   void died(int pidfd);
   void limit_is_over(Process& process);
   /// Ends the question: with the answer, or why there is none. The child is killed.
@@ -130,7 +140,7 @@ class FileFinder {
   void abandon(Process& process);
   void stop_listening(Process& process);
 
-  const std::filesystem::path worker_file_;
+  const FinderChildren children_;
   const std::size_t largest_answer_bytes_;
   const Clock& clock_;
   EventLoop& loop_;

@@ -152,7 +152,7 @@ void World::wish_answered(const AnswerCaller& answer) {
     breaks(format("wish {} was answered twice, or never asked", answer.caller.seq));
   wishes_.erase(answer.caller.seq);
   for (const Search& search : searches_) longest_search_ns_ = std::max(longest_search_ns_, processes_.lived_ns - search.lived_ns);
-  if (answer.status.message().find("not read within") != std::string::npos && longest_search_ns_ < FileFinder::kLimitNs)
+  if (answer.status.message().find("not read within") != std::string::npos && longest_search_ns_ < FinderChildren().limit_ns)
     breaks(format("a search that took {} ms at most was ended", longest_search_ns_ / kMs));
   if (!answer.status.ok() || answer.result.outcome != "scaled") return;
   for (const auto& version : fleet_.catalog().find(answer.result.model)->versions) {

@@ -41,7 +41,7 @@ class FileFinderTest : public testing::Test {
     const auto asked = wire::receive_control(children_.back().control.get());
     return asked.ok() && *asked ? (*asked)->text.substr(wire::build_id().size() + 1) : "(nothing)";
   }
-  void tick_late() { timers_.run_due(monotonic_now_ns() + FileFinder::kLimitNs + 1); }
+  void tick_late() { timers_.run_due(monotonic_now_ns() + FinderChildren().limit_ns + 1); }
   static std::string failure(FileSearch& search) {
     EXPECT_TRUE(search.is_over());
     return search.is_over() ? search.take().status().message() : "";
@@ -55,7 +55,7 @@ class FileFinderTest : public testing::Test {
   int over_ = 0;
   std::int64_t last_process_ = 1000;
   Status shortage_;  // not OK: no child can be started
-  FileFinder finder_{"/worker",
+  FileFinder finder_{{.program = "/worker"},
                      kMostBytes,
                      clock_,
                      loop_,
@@ -96,6 +96,25 @@ TEST_F(FileFinderTest, ReadsWhatADeadChildHasSaid) {
   for (int i = 0; i < 5 && !search->is_over(); ++i) loop_.run_ready();
   ASSERT_TRUE(search->is_over());
   EXPECT_EQ(search->take().value(), "xxxxx");
+}
+
+TEST_F(FileFinderTest, TellsWhatAChildSaysOfItsProgress) {
+  const auto search = ask();
+  EXPECT_EQ(search->progress(), "");
+  ASSERT_TRUE(
+      wire::send_control(children_.at(0).control.get(),
+                         {.kind = wire::ControlKind::kFetching, .a = 12'400'000, .b = 97'000'001, .text = "m-0000.params"})
+          .ok());
+  loop_.run_ready();
+  EXPECT_EQ(search->progress(), "fetching m-0000.params, 12 of 98 MB");
+  EXPECT_FALSE(search->is_over());
+  const std::string long_name(5000, 'x');
+  ASSERT_TRUE(wire::send_control(children_[0].control.get(), {.kind = wire::ControlKind::kFetching, .text = long_name}).ok());
+  children_[0].say("/here", true);
+  loop_.run_ready();
+  EXPECT_LT(search->progress().size(), 300u);
+  ASSERT_TRUE(search->is_over());
+  EXPECT_EQ(search->take().value(), "/here");
 }
 
 // A process that it left behind may hold the socket open.
@@ -147,17 +166,17 @@ TEST_F(FileFinderTest, TimeInWhichTheDaemonDidNotRunDoesNotCount) {
 
 TEST_F(FileFinderTest, OthersWaitForAPlace) {
   std::vector<std::unique_ptr<FileSearch>> searches;
-  for (std::size_t i = 0; i < FileFinder::kMostRunning + 2; ++i) searches.push_back(ask());
-  EXPECT_EQ(children_.size(), FileFinder::kMostRunning);
+  for (std::size_t i = 0; i < FinderChildren().most_running + 2; ++i) searches.push_back(ask());
+  EXPECT_EQ(children_.size(), FinderChildren().most_running);
   children_[3].say("yes", true);
   loop_.run_ready();
-  EXPECT_EQ(children_.size(), FileFinder::kMostRunning) << "it has answered, and is still there";
+  EXPECT_EQ(children_.size(), FinderChildren().most_running) << "it has answered, and is still there";
   children_[3].die();
   loop_.run_ready();
-  EXPECT_EQ(children_.size(), FileFinder::kMostRunning + 1);
+  EXPECT_EQ(children_.size(), FinderChildren().most_running + 1);
   searches.back().reset();  // given up while it waited
   tick_late();
-  EXPECT_EQ(children_.size(), FileFinder::kMostRunning + 1) << "nobody asks any more";
+  EXPECT_EQ(children_.size(), FinderChildren().most_running + 1) << "nobody asks any more";
 }
 
 TEST_F(FileFinderTest, RefusesWhenTooManyCannotBeEnded) {
@@ -177,7 +196,7 @@ TEST_F(FileFinderTest, RefusesWhenTooManyCannotBeEnded) {
 
 TEST_F(FileFinderTest, RefusesSearchesOfClientsWhenTooManyWait) {
   std::vector<std::unique_ptr<FileSearch>> searches;
-  for (std::size_t i = 0; i < FileFinder::kMostRunning + FileFinder::kMostWaiting; ++i) {
+  for (std::size_t i = 0; i < FinderChildren().most_running + FileFinder::kMostWaiting; ++i) {
     EXPECT_TRUE(finder_.check_room("files at /x", 1).ok());
     searches.push_back(ask());
     ASSERT_FALSE(searches.back()->is_over()) << i;
@@ -196,18 +215,18 @@ TEST_F(FileFinderTest, RefusesSearchesOfClientsWhenTooManyWait) {
 
 TEST_F(FileFinderTest, OneProcessHasItsShareOfThePlaces) {
   std::vector<std::unique_ptr<FileSearch>> searches;
-  for (std::size_t i = 0; i < FileFinder::kMostRunningOfProcess + 2; ++i) searches.push_back(ask_as(1));
-  EXPECT_EQ(children_.size(), FileFinder::kMostRunningOfProcess);
+  for (std::size_t i = 0; i < FinderChildren().most_running_of_process + 2; ++i) searches.push_back(ask_as(1));
+  EXPECT_EQ(children_.size(), FinderChildren().most_running_of_process);
   searches.push_back(ask_as(2));
-  EXPECT_EQ(children_.size(), FileFinder::kMostRunningOfProcess + 1) << "it waits for nobody";
-  for (std::size_t i = 0; i < FileFinder::kMostRunning; ++i) searches.push_back(ask("?", Asker::kDaemon));
-  EXPECT_EQ(children_.size(), FileFinder::kMostRunning) << "the daemon's own have no share";
+  EXPECT_EQ(children_.size(), FinderChildren().most_running_of_process + 1) << "it waits for nobody";
+  for (std::size_t i = 0; i < FinderChildren().most_running; ++i) searches.push_back(ask("?", Asker::kDaemon));
+  EXPECT_EQ(children_.size(), FinderChildren().most_running) << "the daemon's own have no share";
   EXPECT_EQ(next_after(0), "?") << "of the daemon";
 }
 
 TEST_F(FileFinderTest, OneProcessHasItsShareOfThoseThatWait) {
   std::vector<std::unique_ptr<FileSearch>> searches;
-  for (std::size_t i = 0; i < FileFinder::kMostRunningOfProcess + FileFinder::kMostWaitingOfProcess; ++i) {
+  for (std::size_t i = 0; i < FinderChildren().most_running_of_process + FileFinder::kMostWaitingOfProcess; ++i) {
     searches.push_back(ask_as(1));
     ASSERT_FALSE(searches.back()->is_over()) << i;
   }
@@ -225,7 +244,7 @@ TEST_F(FileFinderTest, OneProcessHasItsShareOfThoseThatWait) {
 
 TEST_F(FileFinderTest, OneProcessHasItsShareOfThoseThatCannotBeEnded) {
   std::vector<std::unique_ptr<FileSearch>> searches;
-  for (std::size_t i = 0; i < FileFinder::kMostStuckOfProcess + FileFinder::kMostRunningOfProcess; ++i)
+  for (std::size_t i = 0; i < FileFinder::kMostStuckOfProcess + FinderChildren().most_running_of_process; ++i)
     searches.push_back(ask_as(1));
   tick_late();
   ASSERT_FALSE(searches.back()->is_over());
@@ -241,7 +260,7 @@ TEST_F(FileFinderTest, OneProcessHasItsShareOfThoseThatCannotBeEnded) {
 
 TEST_F(FileFinderTest, TheConfigurationGoesFirstAndClientsLast) {
   std::vector<std::unique_ptr<FileSearch>> searches;
-  for (std::size_t i = 0; i < FileFinder::kMostRunning; ++i) searches.push_back(ask());
+  for (std::size_t i = 0; i < FinderChildren().most_running; ++i) searches.push_back(ask());
   searches.push_back(ask("client"));
   searches.push_back(ask("model 1", Asker::kDaemon));
   searches.push_back(ask("model 2", Asker::kDaemon));
@@ -337,7 +356,7 @@ TEST(FileFinder, KillsARealChildAndNamesItsEnd) {
   EventLoop loop;
   Timers timers;
   Logger log("test", LogMode::kDropping);
-  FileFinder finder("/bin/false", kMostBytes, clock, loop, timers, log, [] {});
+  FileFinder finder({.program = "/bin/false"}, kMostBytes, clock, loop, timers, log, [] {});
   const auto search = finder.ask(Asker::kClient, "files at /x", "?", 1);
   pollfd ready{loop.fd(), POLLIN, 0};
   while (!search->is_over()) {
@@ -345,7 +364,7 @@ TEST(FileFinder, KillsARealChildAndNamesItsEnd) {
     loop.run_ready();
   }
   EXPECT_TRUE(says(search->take().status().message(), {"files at /x", "exited with 1"}));
-  FileFinder nowhere("/nowhere/worker", kMostBytes, clock, loop, timers, log, [] {});
+  FileFinder nowhere({.program = "/nowhere/worker"}, kMostBytes, clock, loop, timers, log, [] {});
   const auto none = nowhere.ask(Asker::kClient, "files at /x", "?", 1);
   ASSERT_TRUE(none->is_over());
   EXPECT_TRUE(says(none->take().status().message(), {"files at /x", "cannot be started", "/nowhere/worker"}));
