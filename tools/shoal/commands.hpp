@@ -32,6 +32,7 @@ Command make_classify(CLI::App& application);
 Command make_detect(CLI::App& application);
 Command make_predict(CLI::App& application);
 Command make_operators(CLI::App& application);
+Command make_fetch(CLI::App& application);
 Command make_status(CLI::App& application);
 Command make_top(CLI::App& application);
 Command make_trace(CLI::App& application);

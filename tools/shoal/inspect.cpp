@@ -16,6 +16,7 @@
 #include "shm/tensor/state.hpp"
 #include "shm/wire/tensor_json.hpp"
 #include "tools/shoal/commands.hpp"
+#include "tools/shoal/fetched.hpp"
 #include "tools/shoal/in_process.hpp"
 #include "tools/shoal/node_list.hpp"
 #include "worker/engine/model_loader.hpp"
@@ -369,8 +370,9 @@ void print_text(const Report& report, bool with_nodes) {
                                                 : "every operator is supported, but the model does not load: see \"notes\"");
 }
 
-Finish inspect(const InspectOptions& options) {
-  SHOAL_ASSIGN_OR_RETURN(const Report report, look(options.path, options.profile));
+Finish inspect(const InspectOptions& options, Invocation& invocation) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string path, local_model(options.path, invocation.console));
+  SHOAL_ASSIGN_OR_RETURN(const Report report, look(path, options.profile));
   options.json ? print_json(report) : print_text(report, options.nodes);
   return {};
 }
@@ -381,11 +383,11 @@ Command make_inspect(CLI::App& application) {
   const auto options = std::make_shared<InspectOptions>();
   CLI::App* app = application.add_subcommand("inspect", kInspectAbout);
   app->footer(kInspectMore);
-  app->add_option("PATH", options->path, "the checkpoint: PREFIX, PREFIX@EPOCH or a directory")->required();
+  app->add_option("PATH", options->path, "the checkpoint: PREFIX, PREFIX@EPOCH, a directory, or the URL of one")->required();
   app->add_flag("--json", options->json, "print JSON");
   app->add_flag("--nodes", options->nodes, "list every node with its device, what runs it, and its types (--json always does)");
   app->add_flag("--profile", options->profile, "run the model twice to measure how long slow nodes take");
-  return {app, [options](Invocation&) { return inspect(*options); }};
+  return {app, [options](Invocation& invocation) { return inspect(*options, invocation); }};
 }
 
 }  // namespace shoal::tool

@@ -19,11 +19,13 @@ using nlohmann::json;
 
 constexpr const char* kAboutLoad = "Makes the running daemon serve another model, and returns when the model answers.";
 constexpr const char* kMoreLoad =
-    R"(NAME=PATH[,KEY=VALUE...] has the same form as for `shoald --model`; a relative PATH is relative to the current directory. The daemon
+    R"(NAME=PATH[,KEY=VALUE...] has the same form as for `shoald --model`; a relative PATH is relative to the current directory.
+PATH may be a URL (https://, s3://, hdfs://, file://): a process of the daemon's fetches the files first, see shoal fetch --help. The daemon
 forgets the model when it ends; write models that it always serves into its --config. If the model cannot be served, the exit code is 1,
 the message says why, and the daemon is unchanged.
 
   shoal load resnet=models/resnet-50,workers=4
+  shoal load resnet=https://models.example.com/resnet-50
   shoal load resnet=models/resnet,versions=latest:2      the two highest of models/resnet/1, models/resnet/2, ...)";
 
 constexpr const char* kAboutReload = "Reads a model's files again and serves their new content. No request fails because of it.";
@@ -87,7 +89,7 @@ std::string state_of(Pool& pool, const std::string& name) {
     const auto stage = model.value("state", std::string());
     if (model.value("name", std::string()) != name || (stage != "loading" && stage != "draining")) continue;
     const auto version = model.value("version", std::uint64_t{0});
-    if (version == 0) return "a process looks for its files";
+    if (version == 0) return model.value("reason", std::string());
     state = format("version {} is {}", version, stage);
     if (stage == "loading")
       return format("{}, {} of {} workers", state, model.at("workers").size(), model.value("wanted_workers", 0));

@@ -16,6 +16,7 @@ constexpr const char* kExamples = R"(Without a daemon:
   shoal run models/resnet-50 --input data=x.npy --output out
   shoal classify models/resnet-50 cat.jpg --preset imagenet
   shoal detect models/ssd street.jpg --draw boxes.png
+  shoal fetch s3://bucket/models/resnet-50 models         from https://, s3:// or hdfs:// into a directory
 With a daemon (SHOAL_DIR=/tmp/shoal shoald --model resnet=models/resnet-50,workers=4 &):
   shoal status                                            its models, its processes and their memory
   shoal top                                               its present activity
@@ -38,11 +39,12 @@ int main(int argc, char** argv) {
   CLI::App application(kAbout, "shoal");
   application.footer(kExamples);
   application.set_version_flag("--version", "shoal " SHOAL_VERSION);
-  const std::array commands{
-      make_inspect(application), make_run(application),       make_classify(application), make_detect(application),
-      make_predict(application), make_operators(application), make_status(application),   make_top(application),
-      make_trace(application),   make_crashes(application),   make_load(application),     make_unload(application),
-      make_reload(application),  make_scale(application),     make_drain(application),    make_stop(application)};
+  const std::array commands{make_inspect(application), make_run(application),     make_classify(application),
+                            make_detect(application),  make_predict(application), make_operators(application),
+                            make_fetch(application),   make_status(application),  make_top(application),
+                            make_trace(application),   make_crashes(application), make_load(application),
+                            make_unload(application),  make_reload(application),  make_scale(application),
+                            make_drain(application),   make_stop(application)};
   const auto is_named = [&](const CLI::App* command) { return command->check_name(argv[1]); };
   if (argc > 1 && argv[1][0] != '-' && application.get_subcommands(is_named).empty()) {  // CLI11 ignores it before --help
     std::fprintf(stderr, "shoal: there is no command '%s': see shoal --help\n", argv[1]);

@@ -55,7 +55,7 @@ Finish become_pictures(char** argv) {
 }
 
 void add_common(CLI::App& app, PictureOptions& options, const char* top_k) {
-  app.add_option("MODEL", options.model, "NAME in the daemon, or PATH of a checkpoint")->required();
+  app.add_option("MODEL", options.model, "NAME in the daemon, or PATH or URL of a checkpoint")->required();
   app.add_option("IMAGE", options.files, "pictures: JPEG, PNG, ...")->required();
   app.add_option("--top-k", options.top_k, top_k)->check(CLI::Range(1, 1'000'000));
   app.add_option("--preset", options.preset, "how to prepare pictures, instead of the model's own way");

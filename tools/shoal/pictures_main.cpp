@@ -8,6 +8,7 @@
 #include "shoal/engine.hpp"
 #include "shoal/passive_openmp.hpp"
 #include "shoal/pool.hpp"
+#include "tools/shoal/fetched.hpp"
 #include "tools/shoal/in_process.hpp"
 #include "tools/shoal/picture_commands.hpp"
 
@@ -29,8 +30,9 @@ Finish with_picture_model(const PictureOptions& options, Invocation& invocation,
   if (is_path(options.model)) {
     ensure_passive_openmp(invocation.argv);
     const int contexts = std::max(options.contexts, 1);
+    SHOAL_ASSIGN_OR_RETURN(const std::string path, local_model(options.model, invocation.console));
     SHOAL_ASSIGN_OR_RETURN(Engine engine,
-                           load_for_pictures(options.model, {.precision = options.precision, .contexts = contexts}, preprocess));
+                           load_for_pictures(path, {.precision = options.precision, .contexts = contexts}, preprocess));
     for (const std::string& warning : engine.warnings()) invocation.console.warn(warning);
     invocation.console.hold_library_messages();
     return work({engine.client(), "", preprocess, contexts});

@@ -8,6 +8,7 @@
 #include "shoal/engine.hpp"
 #include "shoal/passive_openmp.hpp"
 #include "tools/shoal/commands.hpp"
+#include "tools/shoal/fetched.hpp"
 #include "tools/shoal/in_process.hpp"
 #include "tools/shoal/tensor_files.hpp"
 
@@ -61,8 +62,9 @@ Finish run(const RunOptions& options, Invocation& invocation) {
   if (!files.ok()) return usage_failure(files.status());
   ensure_passive_openmp(invocation.argv);
   SHOAL_ASSIGN_OR_RETURN(const Tensors inputs, read_inputs(*files));
-  auto engine = load_for_inputs(options.path,
-                                {.device = options.device, .precision = options.precision, .threads = options.threads}, inputs);
+  SHOAL_ASSIGN_OR_RETURN(const std::string path, local_model(options.path, invocation.console));
+  auto engine =
+      load_for_inputs(path, {.device = options.device, .precision = options.precision, .threads = options.threads}, inputs);
   if (!engine.ok()) return with_inputs(engine.status(), inputs);
   for (const std::string& warning : engine->warnings()) invocation.console.warn(warning);
   SHOAL_ASSIGN_OR_RETURN(const ModelInfo info, engine->describe());
@@ -85,7 +87,7 @@ Command make_run(CLI::App& application) {
   const auto options = std::make_shared<RunOptions>();
   CLI::App* app = application.add_subcommand("run", kRunAbout);
   app->footer(kRunMore);
-  app->add_option("PATH", options->path, "the checkpoint: PREFIX, PREFIX@EPOCH or a directory")->required();
+  app->add_option("PATH", options->path, "the checkpoint: PREFIX, PREFIX@EPOCH, a directory, or the URL of one")->required();
   add_tensor_options(*app, options->inputs, options->output);
   app->add_option("--device", options->device, "cpu or cpu-reference (default: as in model.toml, else cpu)");
   app->add_option("--precision", options->precision,
