@@ -8,11 +8,11 @@
 #include <cerrno>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "shm/base/errors.hpp"
 #include "shm/base/helper_program.hpp"
 #include "shm/base/url.hpp"
-#include "shm/base/wait_status.hpp"
 #include "shm/model/version_entry.hpp"
 #include "shm/wire/control.hpp"
 
