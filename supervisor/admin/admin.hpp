@@ -59,7 +59,7 @@ class Admin {
   std::string list_json() const;
   std::string stats_json(bool with_others) const;
   std::string_view service_state(const Service& service) const;
-  static nlohmann::json finding_json(const Service& service, std::uint64_t now_ns);
+  nlohmann::json finding_json(const Service& service, std::uint64_t now_ns) const;
   nlohmann::json version_json(const Service& service, const CatalogVersion& version, std::uint64_t now_ns,
                               bool with_others) const;
 

@@ -236,7 +236,7 @@ json Admin::version_json(const Service& service, const CatalogVersion& version, 
 }
 
 // The entry of a model whose files are still looked for: no version is known, so all its counts are 0.
-json Admin::finding_json(const Service& service, std::uint64_t now_ns) {
+json Admin::finding_json(const Service& service, std::uint64_t now_ns) const {
   ModelConfig config;
   apply_overrides(service.request.overrides, config);
   const ModelCounts counts;
