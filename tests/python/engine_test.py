@@ -85,8 +85,6 @@ class SameAsPool(ShoalTest):
 
 
 class Types(ShoalTest):
-    """A model of bfloat16 inputs and outputs; others are in ndarrays_test."""
-
     def test_each_type_goes_in_and_out(self):
         import json
         import struct
@@ -244,7 +242,17 @@ class Missing(ShoalTest):
                 module.write_bytes(data.replace(needed + b"\0", (library.encode() + b"X").ljust(len(needed), b"\0") + b"\0"))
                 done = python(f"import shoal; shoal.{use}", PYTHONPATH=str(copy.parent))
                 self.assertNotEqual(done.returncode, 0)
-                self.assertIn(f"ImportError: shoal.{use} needs {library}X, which is not installed: {said}", done.stderr)
+                who = "shoal.Engine" if extension == "_engine" else "shoal, for pictures,"
+                self.assertIn(f"ImportError: {who} needs {library}X, which is not installed: {said}", done.stderr)
+
+    def test_a_free_threaded_python_is_refused(self):
+        done = python("""
+            import sysconfig
+            read = sysconfig.get_config_var
+            sysconfig.get_config_var = lambda name: 1 if name == "Py_GIL_DISABLED" else read(name)
+            import shoal
+            """)
+        self.assertIn("ImportError: shoal does not support free-threaded builds of Python: use one with the GIL", done.stderr)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,12 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 import urllib.request
 from pathlib import Path
 
-from fixtures import PICTURES, SHAPES, SOURCE, PoolTest
+from fixtures import PICTURES, SHAPES, SOURCE, PoolTest, write_detector
 
 import shoal
 
@@ -21,7 +22,10 @@ MODULES = ["shoal", "shoal.client", "shoal.engine", "shoal.errors", "shoal.ndarr
 
 
 class Examples(PoolTest):
-    MODELS = {"echo": "builtin:identity", "shapes": SHAPES}
+    @classmethod
+    def models(cls):
+        ssd = write_detector(Path(cls.enterClassContext(tempfile.TemporaryDirectory())) / "ssd")
+        return {"echo": "builtin:identity", "shapes": SHAPES, "ssd": ssd}
 
     def run_example(self, name, *words):
         environment = dict(os.environ, SHOAL_DIR=str(self.daemon.directory))

@@ -7,7 +7,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
 
-from support import BIN, FAULTY, PICTURES, SHAPES, SOURCE, Daemon, ShoalTest, need_data, write_model  # noqa: E402,F401
+from detect_test import write_detector, write_png  # noqa: E402,F401
+from support import BIN, DATA, FAULTY, PICTURES, SHAPES, SOURCE, Daemon, ShoalTest, need_data, write_model  # noqa: E402,F401
 
 import numpy  # noqa: E402
 

@@ -7,7 +7,7 @@ import time
 import unittest
 
 import numpy
-from fixtures import FAULTY, PICTURES, SHAPES, PoolTest, is_long, ones, rss_kb, write_counter, write_model
+from fixtures import FAULTY, SHAPES, PoolTest, is_long, ones, rss_kb, write_counter, write_model
 
 import shoal
 from shoal import errors
@@ -291,22 +291,6 @@ class Served(PoolTest):
         self.assertEqual(self.pool.models(), ["echo"])
         with self.assertRaisesRegex(shoal.Error, "nowhere"):
             self.pool.load("x", "/nowhere/x")
-
-    def test_pictures_are_classified_as_in_process(self):
-        self.pool.load("shapes", SHAPES)
-        self.addCleanup(self.pool.unload, "shapes")
-        engine = self.enterContext(shoal.Engine(SHAPES))
-        pictures = sorted(PICTURES.glob("*.png"))
-        in_pool = shoal.ImageClassifier(self.pool, "shapes", top_k=3).classify_all(pictures)
-        in_process = shoal.ImageClassifier(engine, "shapes", batch=4).classify_all([path.read_bytes() for path in pictures], top_k=3)
-        self.assertEqual([classes[0][0] for classes in in_pool], [path.name.split("-")[0] for path in pictures])
-        self.assertEqual([[label for label, _ in classes] for classes in in_pool], [[label for label, _ in classes] for classes in in_process])
-        classifier = shoal.ImageClassifier(self.pool, "shapes")
-        self.assertEqual(classifier.warnings, [])
-        self.assertEqual(len(classifier.classify(numpy.zeros((40, 50, 3), numpy.uint8), top_k=2)), 2)
-        for wrong in (self.tmp / "none.png", b"no picture", numpy.zeros((4, 4), numpy.uint8), numpy.zeros((4, 4, 3))):
-            with self.assertRaises(shoal.Error):
-                classifier.classify(wrong)
 
     def test_a_session_keeps_its_state(self):
         self.pool.load("counter", write_counter(self.tmp / "counter"))

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kElements = 4;
 
-Result<double> median_us(const Client& client, std::string_view model, int count) {
+Result<double> median_us(const shoal::Client& client, std::string_view model, int count) {
   SHOAL_ASSIGN_OR_RETURN(const Tensor input, Tensor::create(DType::kFloat32, Shape{1, kElements}));
   std::vector<std::uint64_t> times_ns;
   for (int i = 0; i < count; ++i) {

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .client import Client, Future, ModelInfo, TensorInfo
+from .client import Client, Future, ModelInfo, Preprocess, TensorInfo
 from .errors import (Aborted, Cancelled, DataLoss, DeadlineExceeded, Error, FailedPrecondition, Internal, InvalidArgument, NotFound,
                      Overloaded, PermissionDenied, Poison, Unavailable, Unimplemented)
 from .pool import ModelChange, Pool, Session
@@ -19,14 +19,16 @@ from .pool import ModelChange, Pool, Session
 if TYPE_CHECKING:
     from .engine import Engine as Engine
     from .ndarrays import load_ndarrays as load_ndarrays, save_ndarrays as save_ndarrays
-    from .pictures import ImageClassifier as ImageClassifier
+    from .pictures import ImageClassifier as ImageClassifier, ObjectDetector as ObjectDetector
 
 __all__ = ["Aborted", "Cancelled", "Client", "DataLoss", "DeadlineExceeded", "Engine", "Error", "FailedPrecondition", "Future",
-           "ImageClassifier", "Internal", "InvalidArgument", "ModelChange", "ModelInfo", "NotFound", "Overloaded", "PermissionDenied",
-           "Poison", "Pool", "Session", "TensorInfo", "Unavailable", "Unimplemented", "load_ndarrays", "save_ndarrays"]
+           "ImageClassifier", "Internal", "InvalidArgument", "ModelChange", "ModelInfo", "NotFound", "ObjectDetector", "Overloaded",
+           "PermissionDenied", "Poison", "Pool", "Preprocess", "Session", "TensorInfo", "Unavailable", "Unimplemented", "load_ndarrays",
+           "save_ndarrays"]
 
 # What needs more libraries than a client does, and is loaded when it is first used.
-_LAZY = {"Engine": "engine", "ImageClassifier": "pictures", "load_ndarrays": "ndarrays", "save_ndarrays": "ndarrays"}
+_LAZY = {"Engine": "engine", "ImageClassifier": "pictures", "ObjectDetector": "pictures", "load_ndarrays": "ndarrays",
+         "save_ndarrays": "ndarrays"}
 
 
 def __getattr__(name: str) -> object:

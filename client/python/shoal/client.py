@@ -31,6 +31,25 @@ class TensorInfo(NamedTuple):
     """-1 for a dimension of any size, or of one that depends on the inputs; None for any shape."""
 
 
+class Preprocess(NamedTuple):
+    """How pictures become a model's input: the keys of ``[preprocess]`` in model.toml (docs/serving-your-checkpoint.md)."""
+
+    resize: int = 0
+    """The shorter side in pixels before the crop; 0: straight to the crop's size."""
+    crop: tuple[int, int] = (0, 0)
+    """Height and width of the center crop; 0: the model's input size."""
+    order: str = "RGB"
+    """Channels in the model's order: ``"RGB"``, ``"BGR"`` or ``"GRAY"``."""
+    mean: Union[float, Sequence[float]] = 0.0
+    """Subtracted, on the 0..255 scale: a number, or one per channel in that order."""
+    scale: Union[float, Sequence[float]] = 1.0
+    """Multiplied after that."""
+    letterbox: bool = False
+    """The whole picture is resized, in proportion, until it fits into the crop, and lies in its center."""
+    border: int = 127
+    """The gray around the picture in a letterbox, from 0 to 255."""
+
+
 class ModelInfo(NamedTuple):
     """The description of a model."""
 
@@ -42,6 +61,7 @@ class ModelInfo(NamedTuple):
     """Pairs of an output and the input that it becomes in the next step of a session."""
     labels: tuple[str, ...]
     precision: str
+    preprocess: Optional[Preprocess]
 
 
 class Future(concurrent.futures.Future):  # type: ignore[type-arg]
@@ -274,6 +294,7 @@ class Client(_Asynchronous):
         """
         told = self._native.describe(model, version)
         told["inputs"], told["outputs"] = ([TensorInfo(*spec) for spec in told[key]] for key in ("inputs", "outputs"))
+        told["preprocess"] = told["preprocess"] and Preprocess(*told["preprocess"])
         return ModelInfo(**told)
 
     def loan(self, dtype: Any, shape: Union[int, Sequence[int]]) -> Array:

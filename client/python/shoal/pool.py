@@ -72,7 +72,7 @@ class Pool(Client):
     >>> import numpy, shoal
     >>> pool = shoal.Pool()
     >>> pool.models()
-    ['echo', 'shapes']
+    ['echo', 'shapes', 'ssd']
     >>> pool.describe("shapes").outputs
     [TensorInfo(name='prob_output', dtype='float32', shape=(-1, 12))]
     >>> x = pool.loan("float32", (1, 4))        # in shared memory

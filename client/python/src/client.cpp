@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 
 #include "client/python/src/arrays.hpp"
+#include "client/python/src/preprocess.hpp"
 #include "client/python/src/status_errors.hpp"
 #include "shm/base/errors.hpp"
 #include "shoal/completion_queue.hpp"
@@ -65,6 +66,7 @@ nb::dict dict_of(const ModelInfo& info) {
   dict["state"] = nb::tuple(state);
   dict["labels"] = nb::tuple(labels);
   dict["precision"] = info.precision;
+  dict["preprocess"] = tuple_of_preprocess(info.preprocess);
   return dict;
 }
 

@@ -4,14 +4,21 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
 #include <map>
+#include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "client/python/src/client.hpp"
+#include "client/python/src/preprocess.hpp"
 #include "client/python/src/status_errors.hpp"
 #include "shm/base/errors.hpp"
 #include "shoal/image_classifier.hpp"
+#include "shoal/object_detector.hpp"
 
 namespace shoal::python {
 
@@ -19,40 +26,77 @@ using namespace nb::literals;
 
 namespace {
 
-using Pixels = nb::ndarray<const std::uint8_t, nb::shape<-1, -1, 3>, nb::c_contig, nb::device::cpu>;
+namespace fs = std::filesystem;
 
-/// What Image is made of. It is read before the GIL is released; decoding needs none.
-class Picture {
- public:
-  explicit Picture(nb::handle value) {
-    if (nb::isinstance<nb::str>(value)) {
-      path_ = nb::cast<std::string>(value);
-    } else if (nb::isinstance<nb::bytes>(value)) {
-      const auto bytes = nb::borrow<nb::bytes>(value);
-      const auto* const begin = reinterpret_cast<const std::byte*>(bytes.c_str());
-      encoded_.assign(begin, begin + bytes.size());
-    } else if (Pixels pixels; nb::try_cast<Pixels>(value, pixels, false)) {
-      height_ = static_cast<int>(pixels.shape(0));
-      width_ = static_cast<int>(pixels.shape(1));
-      rgb_.assign(pixels.data(), pixels.data() + pixels.size());
-    } else {
-      raise(
-          invalid_argument("a picture is a path, the bytes of a file, or an array of uint8 and shape (height, width, 3); not {}",
-                           nb::repr(value.type()).c_str()));
-    }
-  }
-  Result<Image> image() && {
-    if (!path_.empty()) return Image::read(path_);
-    if (!rgb_.empty()) return Image::from_rgb(height_, width_, std::move(rgb_));
-    return Image::decode(encoded_);
-  }
+// After so many pictures handlers of signals run.
+constexpr std::size_t kPicturesAtOnce = 64;
 
- private:
-  std::string path_;
-  std::vector<std::byte> encoded_;
-  int height_ = 0, width_ = 0;
-  std::vector<std::uint8_t> rgb_;
-};
+/// What Image is made of: a file, the bytes of one, or pixels.
+using Picture = std::variant<fs::path, nb::bytes, Image>;
+
+Picture picture_of(nb::handle value) {
+  using Pixels = nb::ndarray<const std::uint8_t, nb::shape<-1, -1, 3>, nb::c_contig, nb::device::cpu>;
+  if (nb::isinstance<nb::str>(value)) return fs::path(nb::cast<std::string>(value));
+  if (nb::isinstance<nb::bytes>(value)) return nb::borrow<nb::bytes>(value);
+  if (Pixels pixels; nb::try_cast<Pixels>(value, pixels, false)) {
+    const std::span bytes(pixels.data(), pixels.size());
+    return value_of(
+        Image::from_pixels(bytes, static_cast<int>(pixels.shape(0)), static_cast<int>(pixels.shape(1)), PixelFormat::kRgb));
+  }
+  raise(invalid_argument("a picture is a path, the bytes of a file, or an array of uint8 and shape (height, width, 3); not {}",
+                         nb::repr(value.type()).c_str()));
+}
+
+/// Without the GIL.
+Result<Image> decoded(const Picture& picture) {
+  if (const auto* const file = std::get_if<fs::path>(&picture)) return Image::read(*file);
+  if (const auto* const bytes = std::get_if<nb::bytes>(&picture))
+    return Image::decode({static_cast<const std::byte*>(bytes->data()), bytes->size()});
+  return std::get<Image>(picture);
+}
+
+/// Calls `run` with files, which it reads as it needs them, or with pictures in memory.
+template <typename Answer, typename Run>
+Result<std::vector<Answer>> answers_for(const std::vector<Picture>& pictures, const Run& run) {
+  const nb::gil_scoped_release released;
+  if (std::ranges::all_of(pictures, [](const Picture& picture) { return std::holds_alternative<fs::path>(picture); })) {
+    std::vector<fs::path> files;
+    for (const Picture& picture : pictures) files.push_back(std::get<fs::path>(picture));
+    return run(std::span<const fs::path>(files));
+  }
+  std::vector<Image> images;
+  for (const Picture& picture : pictures) {
+    SHOAL_ASSIGN_OR_RETURN(Image image, decoded(picture));
+    images.push_back(std::move(image));
+  }
+  return run(std::span<const Image>(images));
+}
+
+/// The same for a list, a part at a time. Raises what a signal's handler raises.
+template <typename Answer, typename Run>
+std::vector<Answer> answers_for(const nb::list& values, const Run& run) {
+  std::vector<Answer> answers;
+  while (answers.size() < values.size()) {
+    std::vector<Picture> pictures;
+    for (std::size_t i = answers.size(); i < values.size() && pictures.size() < kPicturesAtOnce; ++i)
+      pictures.push_back(picture_of(values[i]));
+    std::ranges::move(value_of(answers_for<Answer>(pictures, run)), std::back_inserter(answers));
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+  return answers;
+}
+
+std::string label_of(const auto& found) { return found.label.empty() ? std::to_string(found.index) : found.label; }
+
+/// Makes a task without the GIL.
+template <typename Task, typename Options>
+Task made(const Client& client, const std::string& model, const Options& options) {
+  auto task = [&] {
+    const nb::gil_scoped_release released;
+    return Task::create(client, model, options);
+  }();
+  return value_of(std::move(task));
+}
 
 /// An ImageClassifier for each number of classes that is asked for.
 class ClassifierObject {
@@ -63,39 +107,23 @@ class ClassifierObject {
   }
 
   nb::list classify(const nb::list& values, std::size_t top_k) {
-    std::vector<Picture> pictures;
-    for (const nb::handle value : values) pictures.emplace_back(value);
     const ImageClassifier& classifier = this->classifier(top_k);
-    auto classes = [&]() -> Result<std::vector<Classes>> {
-      const nb::gil_scoped_release released;
-      std::vector<Image> images;
-      for (Picture& picture : pictures) {
-        SHOAL_ASSIGN_OR_RETURN(Image image, std::move(picture).image());
-        images.push_back(std::move(image));
-      }
-      return classifier.classify(images);
-    }();
     nb::list all;
-    for (const Classes& of_picture : value_of(std::move(classes))) {
+    for (const Classes& classes : answers_for<Classes>(values, [&](auto pictures) { return classifier.classify(pictures); })) {
       nb::list list;
-      for (const ClassScore& score : of_picture)
-        list.append(nb::make_tuple(score.label.empty() ? std::to_string(score.index) : score.label, score.probability));
+      for (const ClassScore& score : classes) list.append(nb::make_tuple(label_of(score), score.probability));
       all.append(list);
     }
     return all;
   }
-  std::vector<std::string> warnings() { return classifier(options_.top_k).warnings(); }
+  const ImageClassifier& task() { return classifier(options_.top_k); }
 
  private:
   const ImageClassifier& classifier(std::size_t top_k) {
     auto found = classifiers_.find(top_k);
     if (found == classifiers_.end()) {
       options_.top_k = top_k;
-      auto made = [&] {
-        const nb::gil_scoped_release released;
-        return ImageClassifier::create(client_, model_, options_);
-      }();
-      found = classifiers_.emplace(top_k, value_of(std::move(made))).first;
+      found = classifiers_.emplace(top_k, made<ImageClassifier>(client_, model_, options_)).first;
     }
     return found->second;
   }
@@ -106,20 +134,88 @@ class ClassifierObject {
   std::map<std::size_t, ImageClassifier> classifiers_;
 };
 
+class DetectorObject {
+ public:
+  DetectorObject(const ClientObject& client, const std::string& model, const ObjectDetectorOptions& options)
+      : detector_(made<ObjectDetector>(client.client(), model, options)) {}
+
+  nb::list detect(const nb::list& values) {
+    nb::list all;
+    for (const Detections& detections :
+         answers_for<Detections>(values, [&](auto pictures) { return detector_.detect(pictures); })) {
+      nb::list list;
+      for (const Detection& found : detections) {
+        const Box& box = found.box;
+        list.append(nb::make_tuple(label_of(found), found.score, nb::make_tuple(box.x0, box.y0, box.x1, box.y1)));
+      }
+      all.append(list);
+    }
+    return all;
+  }
+  const ObjectDetector& task() { return detector_; }
+
+ private:
+  const ObjectDetector detector_;
+};
+
+DetectionFormat format_of(const std::string& name) {
+  if (name.empty()) return DetectionFormat::kAuto;
+  if (name == "multibox") return DetectionFormat::kMultiBoxRows;
+  if (name == "nms") return DetectionFormat::kNmsRows;
+  if (name == "gluoncv") return DetectionFormat::kIdsScoresBoxes;
+  raise(invalid_argument("no format '{}'; there are multibox, nms, gluoncv", name));
+}
+
+template <typename Object>
+nb::class_<Object> define_task(nb::module_& module, const char* name) {
+  return nb::class_<Object>(module, name)
+      .def_prop_ro("warnings",
+                   [](Object& self) {
+                     nb::list warnings;
+                     for (const auto& warning : self.task().warnings()) warnings.append(std::string(warning));
+                     return warnings;
+                   })
+      .def_prop_ro("preprocess", [](Object& self) { return tuple_of_preprocess(self.task().preprocess()); });
+}
+
 }  // namespace
 
 void define_vision(nb::module_& module) {
-  nb::class_<ClassifierObject>(module, "ImageClassifier")
+  define_task<ClassifierObject>(module, "ImageClassifier")
       .def(
           "__init__",
-          [](ClassifierObject* self, const ClientObject& client, std::string model, std::size_t top_k, std::size_t batch,
-             nb::handle timeout, std::uint64_t version) {
-            ImageClassifierOptions options{.top_k = top_k, .batch = batch, .submit = options_of(timeout, version, 0, 0)};
+          [](ClassifierObject* self, const ClientObject& client, std::string model, std::size_t top_k, nb::handle preprocess,
+             const std::vector<std::string>& labels, std::size_t batch, nb::handle timeout, std::uint64_t version) {
+            ImageClassifierOptions options{.preprocess = preprocess_of(preprocess),
+                                           .top_k = top_k,
+                                           .batch = batch,
+                                           .submit = options_of(timeout, version, 0, 0)};
+            options.labels = {labels.begin(), labels.end()};
+            options.predictor.version = version;
             new (self) ClassifierObject(client, std::move(model), std::move(options));
           },
-          "client"_a, "model"_a, "top_k"_a, "batch"_a, "timeout"_a.none(), "version"_a)
-      .def("classify", &ClassifierObject::classify, "pictures"_a, "top_k"_a)
-      .def_prop_ro("warnings", &ClassifierObject::warnings);
+          "client"_a, "model"_a, "top_k"_a, "preprocess"_a.none(), "labels"_a, "batch"_a, "timeout"_a.none(), "version"_a)
+      .def("classify", &ClassifierObject::classify, "pictures"_a, "top_k"_a);
+  define_task<DetectorObject>(module, "ObjectDetector")
+      .def(
+          "__init__",
+          [](DetectorObject* self, const ClientObject& client, const std::string& model, float threshold, std::size_t top_k,
+             nb::handle preprocess, const std::vector<std::string>& labels, const std::string& format,
+             const std::vector<std::string>& outputs, std::size_t batch, nb::handle timeout, std::uint64_t version) {
+            ObjectDetectorOptions options{.preprocess = preprocess_of(preprocess),
+                                          .threshold = threshold,
+                                          .top_k = top_k,
+                                          .batch = batch,
+                                          .format = format_of(format),
+                                          .submit = options_of(timeout, version, 0, 0)};
+            options.outputs = {outputs.begin(), outputs.end()};
+            options.labels = {labels.begin(), labels.end()};
+            options.predictor.version = version;
+            new (self) DetectorObject(client, model, options);
+          },
+          "client"_a, "model"_a, "threshold"_a, "top_k"_a, "preprocess"_a.none(), "labels"_a, "format"_a, "outputs"_a, "batch"_a,
+          "timeout"_a.none(), "version"_a)
+      .def("detect", &DetectorObject::detect, "pictures"_a);
 }
 
 }  // namespace shoal::python
