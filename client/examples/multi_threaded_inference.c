@@ -1,6 +1,5 @@
 // MXNet's example of that name: one program with one copy of the parameters, a thread for each picture, results in the order of
 // the files. Pictures are PPM files of the model's input size (convert dog.jpg -resize 224x224! dog.ppm).
-//
 //   example_multi_threaded_inference MODEL PICTURE...      MODEL: prefix, prefix@epoch or directory of a checkpoint
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,24 +18,21 @@ static void check(shoal_status* failed) {
 }
 
 static shoal_tensor* read_picture(const char* path) {
-  const size_t high = (size_t)input.dims[2], wide = (size_t)input.dims[3], pixels = high * wide;
-  size_t width = 0, height = 0;
-  unsigned char* bytes = malloc(3 * pixels);
-  FILE* file = fopen(path, "rb");
-  if (!bytes || !file || fscanf(file, "P6 %zu %zu 255", &width, &height) != 2 || width != wide || height != high ||
-      fgetc(file) == EOF || fread(bytes, 3, pixels, file) != pixels) {
-    fprintf(stderr, "%s: is no PPM picture of %zu x %zu pixels\n", path, wide, high);
-    exit(1);
-  }
+  const int64_t high = input.dims[2], wide = input.dims[3], pixels = high * wide;
+  long width = 0, height = 0;
   shoal_tensor* tensor;
-  check(shoal_tensor_create(SHOAL_FLOAT32, (int64_t[]){1, 3, input.dims[2], input.dims[3]}, 4, &tensor));
+  check(shoal_tensor_create(SHOAL_FLOAT32, (int64_t[]){1, 3, high, wide}, 4, &tensor));
   float* numbers = shoal_tensor_data(tensor);
-  for (size_t i = 0; i < 3 * pixels; ++i) {  // red, green, blue of each pixel become three planes, in the model's order
-    const size_t channel = preprocess.order[0] == 'B' ? 2 - i % 3 : i % 3;
-    numbers[channel * pixels + i / 3] = ((float)bytes[i] - preprocess.mean[channel]) * preprocess.scale[channel];
+  FILE* file = fopen(path, "rb");
+  bool is_read = file && fscanf(file, "P6 %ld %ld 255%*c", &width, &height) == 2 && width == wide && height == high;
+  for (int64_t i = 0; is_read && i < 3 * pixels; ++i) {  // red, green, blue of a pixel become three planes, in the model's order
+    const int byte = fgetc(file);
+    const int64_t channel = preprocess.order[0] == 'B' ? 2 - i % 3 : i % 3;
+    numbers[channel * pixels + i / 3] = ((float)byte - preprocess.mean[channel]) * preprocess.scale[channel];
+    is_read = byte != EOF;
   }
+  if (!is_read) fprintf(stderr, "%s: is no PPM picture of %ld x %ld pixels\n", path, (long)wide, (long)high), exit(1);
   fclose(file);
-  free(bytes);
   return tensor;
 }
 
@@ -58,9 +54,9 @@ int main(int argc, char** argv) {
   check(shoal_program_describe(program, &info));
   check(shoal_model_info_input(info, 0, &input));
   check(shoal_model_info_preprocess(info, &preprocess));
-
-  thrd_t* threads = calloc((size_t)argc, sizeof *threads);
-  shoal_tensor** tensors = calloc((size_t)argc, sizeof *tensors);
+  if (input.rank != 4 || preprocess.channel_count != 3) return fprintf(stderr, "%s: takes no color pictures\n", argv[1]), 1;
+  thrd_t threads[argc];
+  shoal_tensor* tensors[argc];
   for (int i = 2; i < argc; ++i) tensors[i] = read_picture(argv[i]);
   for (int i = 2; i < argc; ++i)
     if (thrd_create(&threads[i], invoke, &tensors[i]) != thrd_success) return fprintf(stderr, "no more threads\n"), 1;
@@ -72,7 +68,6 @@ int main(int argc, char** argv) {
     printf("%s: %s (%.4f)\n", argv[i], shoal_model_info_label(info, best), (double)scores[best]);
     shoal_tensor_free(tensors[i]);
   }
-  free(threads), free(tensors);
   shoal_model_info_free(info);
   shoal_program_free(program);
   return 0;
