@@ -128,6 +128,21 @@ class Docs(unittest.TestCase):
         for patch in (SOURCE / "tests" / "crash" / "bugs").glob("*.patch"):
             self.assertIn(f"`bugs/{patch.name}`", page)
 
+    def test_readme_quotes_the_examples(self):
+        """Each quoted piece of code stands in its example as it is, and the table names every example."""
+        text = (SOURCE / "README.md").read_text()
+        section = re.search(r"(?ms)^## Examples$(.*?)^## ", text)[1]
+        quotes = {language: code for language, code in re.findall(r"(?ms)^```(\w+)\n(.*?)^```$", section)}
+        hello = {"cpp": "client/examples/hello.cpp", "c": "client/examples/hello.c", "python": "client/python/examples/hello.py"}
+        self.assertEqual(quotes.keys(), hello.keys())
+        for language, file in hello.items():
+            with self.subTest(file=file):
+                self.assertIn(quotes[language], (SOURCE / file).read_text())
+        linked = set(re.findall(r"\]\(([^)#]+)\)", section))
+        examples = {str(path.relative_to(SOURCE)) for path in SOURCE.glob("client/**/examples/*") if path.suffix in (".cpp", ".c", ".py")}
+        self.assertGreaterEqual(len(examples), 13)
+        self.assertEqual(examples - linked, set())
+
     def test_every_link_leads_somewhere(self):
         for page in PAGES:
             for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):

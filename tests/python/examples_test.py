@@ -31,6 +31,10 @@ class Examples(PoolTest):
         environment = dict(os.environ, SHOAL_DIR=str(self.daemon.directory))
         return subprocess.run([sys.executable, EXAMPLES / name, *map(str, words)], env=environment, capture_output=True, text=True, timeout=120)
 
+    def test_hello_sends_one_request(self):
+        said = self.run_example("hello.py")
+        self.assertEqual((said.returncode, said.stdout), (0, "data_output: 42\n"), said.stderr)
+
     def test_those_of_docstrings(self):
         before = Path.cwd(), os.environ.get("SHOAL_DIR")
         os.chdir(SOURCE)
