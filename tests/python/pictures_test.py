@@ -26,6 +26,7 @@ class Classifier(PoolTest):
         self.assertEqual([classes[0][0] for classes in in_pool], NAMES)
         self.assertEqual([[label for label, _ in classes] for classes in in_pool], [[label for label, _ in classes] for classes in in_process])
         self.assertEqual(shoal.ImageClassifier(self.pool, "shapes").classify([]), [])
+        self.assertEqual(shoal.ImageClassifier(shoal.Engine(SHAPES), "", top_k=1).classify(FILES[0])[0][0], NAMES[0])  # keeps the Engine
 
     def test_a_picture_may_be_a_path_bytes_or_pixels(self):
         classifier = shoal.ImageClassifier(self.pool, "shapes", top_k=1)

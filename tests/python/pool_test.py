@@ -306,6 +306,8 @@ class Served(PoolTest):
             self.assertEqual(session.predict(step)["y_output"].tolist(), [[8, 8]], "a step that failed changed the state")
             session.reset()
             self.assertEqual(session.predict(step)["y_output"].tolist(), [[2, 2]])
+        kept = shoal.Pool(self.daemon.directory).open_session("counter")
+        self.assertEqual(kept.predict(step)["y_output"].tolist(), [[2, 2]])
         with self.assertRaisesRegex(shoal.FailedPrecondition, "closed"):
             session.predict(step)
 

@@ -33,6 +33,10 @@ def _given(picture: Picture) -> Union[str, bytes, Array]:
 class _PictureTask:
     _native: Any
 
+    def __init__(self, client: Client, native: Any) -> None:
+        self._client = client  # else the Engine of `ImageClassifier(Engine(path), "")` would end
+        self._native = native
+
     @property
     def warnings(self) -> list[str]:
         """For example that the model does not say how its pictures are prepared."""
@@ -66,7 +70,7 @@ class ImageClassifier(_PictureTask):
 
     def __init__(self, client: Client, model: str, *, top_k: int = 5, preprocess: Optional[Preprocess] = None, labels: Sequence[str] = (),
                  batch: int = 1, timeout: Optional[float] = None, version: int = 0) -> None:
-        self._native = _vision.ImageClassifier(client._native, model, top_k, preprocess, list(labels), batch, timeout, version)
+        super().__init__(client, _vision.ImageClassifier(client._native, model, top_k, preprocess, list(labels), batch, timeout, version))
         self._top_k = top_k
 
     @overload
@@ -112,14 +116,14 @@ class ObjectDetector(_PictureTask):
     >>> detector = shoal.ObjectDetector(pool, "ssd", threshold=0.8)
     >>> for label, score, (x0, y0, x1, y1) in detector.detect("tools/shapes/pictures/star-1.png"):
     ...     print(f"{label} {score:.2f}: {x0:.0f} {y0:.0f} {x1:.0f} {y1:.0f}")
-    cat 0.90: 0 0 32 32
+    cat 0.90: 0 0 61 61
     """
 
     def __init__(self, client: Client, model: str, *, threshold: float = 0.5, top_k: int = 0, preprocess: Optional[Preprocess] = None,
                  labels: Sequence[str] = (), format: str = "", outputs: Sequence[str] = (), batch: int = 1,
                  timeout: Optional[float] = None, version: int = 0) -> None:
-        self._native = _vision.ObjectDetector(client._native, model, threshold, top_k, preprocess, list(labels), format, list(outputs),
-                                              batch, timeout, version)
+        super().__init__(client, _vision.ObjectDetector(client._native, model, threshold, top_k, preprocess, list(labels), format,
+                                                        list(outputs), batch, timeout, version))
 
     @overload
     def detect(self, picture: Picture) -> Detections: ...

@@ -27,8 +27,9 @@ class Session(_Asynchronous):
     A step that ends with an error changes nothing. One step at a time. `Pool.open_session` makes sessions.
     """
 
-    def __init__(self, native: Any) -> None:
+    def __init__(self, pool: Pool, native: Any) -> None:
         super().__init__()
+        self._pool = pool  # which does not end before its sessions
         self._native = native
 
     def predict(self, inputs: Inputs, *, timeout: Optional[float] = None, version: int = 0, priority: int = 0) -> Outputs:
@@ -144,4 +145,4 @@ class Pool(Client):
 
     def open_session(self, model: str) -> Session:
         """Opens a session, without asking the daemon."""
-        return Session(self._native.open_session(model))
+        return Session(self, self._native.open_session(model))
