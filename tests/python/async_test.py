@@ -50,6 +50,14 @@ class Asynchronous(PoolTest):
         self.assertLess(time.monotonic() - begin, 2, "the canceled requests ran all the same")
         self.assertFalse(running.cancel())
 
+    def test_more_than_the_limit_is_refused_at_once(self):
+        with shoal.Pool(self.daemon.directory, in_flight_limit=2) as pool:
+            pool.describe("slow")
+            futures = [pool.submit("slow", {"data": ones(1, 4)}) for _ in range(3)]
+            self.assertEqual(futures[2].exception(10).code, "OVERLOADED")
+            for future in futures[:2]:
+                future.result(10)
+
     def test_failures_arrive_in_the_future(self):
         self.assertIsInstance(self.pool.submit("nothing", self.numbered(0)).exception(10), shoal.NotFound)
 

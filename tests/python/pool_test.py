@@ -195,6 +195,8 @@ class Errors(PoolTest):
                 self.pool.predict("slow", {"data": ones(1, 4)}, timeout=timeout)
             self.assertEqual(caught.exception.code, "DEADLINE_EXCEEDED")
             self.assertLess(time.monotonic() - begin, 0.25)
+        with self.assertRaisesRegex(shoal.InvalidArgument, "in_flight_limit is -1"):
+            shoal.Pool(self.daemon.directory, in_flight_limit=-1)
         for wrong in ("soon", float("nan")):
             with self.assertRaisesRegex(shoal.InvalidArgument, "timeout"):
                 self.pool.predict("echo", {"data": ones(1)}, timeout=wrong)

@@ -65,6 +65,7 @@ class Pool(Client):
 
     directory           where daemon and clients meet; None: ``$SHOAL_DIR``, else ``$XDG_RUNTIME_DIR/shoal``, else ``/run/shoal``
     arena_limit_bytes   the most shared memory that inputs and loans may take, and likewise outputs; it is allocated as it is used
+    in_flight_limit     requests that may be unanswered at the same time; one more is answered Overloaded at once
     connect_timeout, reconnect_timeout, control_timeout, session_limit, session_idle   as in PoolOptions (shoal/pool.hpp), in seconds
     Raises  Unavailable: no daemon (names the socket); PermissionDenied, Overloaded, ...
 
@@ -85,10 +86,10 @@ class Pool(Client):
 
     def __init__(self, directory: Union[str, os.PathLike[str], None] = None, *, arena_limit_bytes: Optional[int] = None,
                  connect_timeout: Optional[float] = None, reconnect_timeout: Optional[float] = None,
-                 control_timeout: Optional[float] = None, session_limit: Optional[int] = None,
+                 control_timeout: Optional[float] = None, in_flight_limit: Optional[int] = None, session_limit: Optional[int] = None,
                  session_idle: Optional[float] = None) -> None:
         super().__init__(_shoal.Pool("" if directory is None else os.fspath(directory), arena_limit_bytes, connect_timeout,
-                                     reconnect_timeout, control_timeout, session_limit, session_idle))
+                                     reconnect_timeout, control_timeout, in_flight_limit, session_limit, session_idle))
 
     def models(self) -> list[str]:
         """The names of the models that the daemon serves."""

@@ -91,6 +91,13 @@ std::chrono::nanoseconds waits(nb::handle seconds, const char* name, std::chrono
   return seconds.is_none() ? usual : duration_of(seconds, name);
 }
 
+template <typename Count>
+Count count_of(nb::handle value, const char* name, Count usual) {
+  if (!value.is_none() && !nb::try_cast(value, usual))
+    raise(invalid_argument("{} is {}: give a number that is not negative", name, nb::repr(value).c_str()));
+  return usual;
+}
+
 void define_session(nb::module_& module) {
   nb::class_<SessionObject>(module, "Session")
       .def("close", &SessionObject::close)
@@ -124,19 +131,21 @@ void define_pool(nb::module_& module) {
       .def(
           "__init__",
           [](PoolObject* self, std::string directory, nb::handle arena_limit_bytes, nb::handle connect_timeout,
-             nb::handle reconnect_timeout, nb::handle control_timeout, nb::handle session_limit, nb::handle session_idle) {
+             nb::handle reconnect_timeout, nb::handle control_timeout, nb::handle in_flight_limit, nb::handle session_limit,
+             nb::handle session_idle) {
             PoolOptions options;
             options.directory = std::move(directory);
-            if (!arena_limit_bytes.is_none()) options.arena_limit_bytes = nb::cast<std::uint64_t>(arena_limit_bytes);
+            options.arena_limit_bytes = count_of(arena_limit_bytes, "arena_limit_bytes", options.arena_limit_bytes);
             options.connect_timeout = waits(connect_timeout, "connect_timeout", options.connect_timeout);
             options.reconnect_timeout = waits(reconnect_timeout, "reconnect_timeout", options.reconnect_timeout);
             options.control_timeout = waits(control_timeout, "control_timeout", options.control_timeout);
-            if (!session_limit.is_none()) options.session_limit = nb::cast<std::size_t>(session_limit);
+            options.in_flight_limit = count_of(in_flight_limit, "in_flight_limit", options.in_flight_limit);
+            options.session_limit = count_of(session_limit, "session_limit", options.session_limit);
             options.session_idle = waits(session_idle, "session_idle", options.session_idle);
             new (self) PoolObject(std::move(options));
           },
           "directory"_a, "arena_limit_bytes"_a.none(), "connect_timeout"_a.none(), "reconnect_timeout"_a.none(),
-          "control_timeout"_a.none(), "session_limit"_a.none(), "session_idle"_a.none())
+          "control_timeout"_a.none(), "in_flight_limit"_a.none(), "session_limit"_a.none(), "session_idle"_a.none())
       .def("list", [](const PoolObject& self) { return blocking([pool = self.pool()] { return pool->list(); }); })
       .def("stats", [](const PoolObject& self) { return blocking([pool = self.pool()] { return pool->stats(); }); })
       .def(
