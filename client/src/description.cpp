@@ -25,9 +25,9 @@ Preprocess to_preprocess(const json& object) {
     preprocess.crop_height = crop[0];
     preprocess.crop_width = crop[1];
   }
-  preprocess.order = object.value("order", preprocess.order);
-  preprocess.mean = object.value("mean", preprocess.mean);
-  preprocess.scale = object.value("scale", preprocess.scale);
+  preprocess.order = object.value("order", preprocess.order.string());
+  preprocess.mean = object.value("mean", std::vector<float>(preprocess.mean.begin(), preprocess.mean.end()));
+  preprocess.scale = object.value("scale", std::vector<float>(preprocess.scale.begin(), preprocess.scale.end()));
   preprocess.letterbox = object.value("letterbox", preprocess.letterbox);
   preprocess.border = wire::to_integer(object, "border", preprocess.border);
   return preprocess;

@@ -4,6 +4,7 @@
 #include "client/src/pool_core.hpp"
 #include "client/src/session_state.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/base/whole_options.hpp"
 #include "shm/completion/request_state.hpp"
 
 namespace shoal {
@@ -15,8 +16,8 @@ Status session_moved_from() { return failed_precondition("this Session was moved
 
 }  // namespace
 
-Result<Pool> Pool::connect(Options options) {
-  SHOAL_ASSIGN_OR_RETURN(auto core, client::PoolCore::connect(std::move(options)));
+Result<Pool> Pool::connect(const Options& options) {
+  SHOAL_ASSIGN_OR_RETURN(auto core, client::PoolCore::connect(whole(options)));
   return Pool(std::move(core));
 }
 
@@ -36,7 +37,7 @@ Pool::~Pool() {
 
 Client Pool::client() const { return Client(core_); }
 
-Prediction Pool::submit(std::string_view model, Tensors inputs, SubmitOptions options) {
+Prediction Pool::submit(std::string_view model, Tensors inputs, const SubmitOptions& options) {
   return core_ ? client().submit(model, std::move(inputs), options) : completion::failed(moved_from());
 }
 
@@ -64,10 +65,11 @@ void Session::close() {
   if (core_) core_->close_session(*state_);
 }
 
-Prediction Session::submit(Tensors inputs, SubmitOptions options) {
+Prediction Session::submit(Tensors inputs, const SubmitOptions& options) {
   if (!core_) return completion::failed(session_moved_from());
   completion::HandleSlot handle;
-  core_->submit({.model = state_->model, .inputs = inputs, .outputs = {}, .options = options, .notice = nullptr}, state_, handle);
+  core_->submit({.model = state_->model, .inputs = inputs, .outputs = {}, .options = whole(options), .notice = nullptr}, state_,
+                handle);
   return Prediction(handle.get());
 }
 
@@ -77,11 +79,14 @@ Result<std::string> Pool::ask(const std::string& question, std::vector<std::byte
   return core_ ? core_->ask(question, attachment, ends_daemon) : moved_from();
 }
 
-Result<ModelChange> Pool::change(const client::ChangeRequest& change) { return core_ ? core_->change(change) : moved_from(); }
-
-Result<ModelInfo> Pool::describe(std::string_view model, std::uint64_t version) {
-  return core_ ? core_->describe(model, version) : moved_from();
+Result<std::shared_ptr<const ModelChange>> Pool::make_change(std::string_view what, std::string_view name, std::string_view path,
+                                                             bool force, int workers) {
+  if (!core_) return moved_from();
+  SHOAL_ASSIGN_OR_RETURN(ModelChange changed,
+                         core_->change({.what = what, .model = name, .path = path, .workers = workers, .force = force}));
+  return std::make_shared<const ModelChange>(std::move(changed));
 }
+
 Result<Tensor> Pool::loan(DType dtype, const Shape& shape) { return core_ ? core_->loan(dtype, shape) : moved_from(); }
 
 Result<std::vector<std::string>> Pool::list() {
@@ -102,17 +107,6 @@ Result<FlightRecords> Pool::trace(std::string_view model, std::uint64_t pid) {
 }
 Status Pool::stop() { return ask(client::control_json("stop"), nullptr, true).status(); }
 
-Result<ModelChange> Pool::load(std::string_view name, std::string_view path) {
-  return change({.what = "load", .model = name, .path = path});
-}
-Result<ModelChange> Pool::reload(std::string_view name, std::string_view path, bool force) {
-  return change({.what = "reload", .model = name, .path = path, .force = force});
-}
-Result<ModelChange> Pool::unload(std::string_view name) { return change({.what = "unload", .model = name}); }
-Result<ModelChange> Pool::scale(std::string_view name, int workers) {
-  return change({.what = "scale", .model = name, .workers = workers});
-}
-Result<ModelChange> Pool::drain(std::string_view name) { return change({.what = "drain", .model = name}); }
 PoolUsage Pool::usage() const { return core_ ? core_->usage() : PoolUsage(); }
 void Pool::poll_once() { client().poll_once(); }
 

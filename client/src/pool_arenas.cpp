@@ -295,7 +295,7 @@ void PoolCore::shrink_arenas(std::uint64_t now_ns) {
   if (!shrinks_input || old_) return;
   auto smaller = Arena::create("input", arena_limit_bytes_, Seals::kOneWriter);
   if (!smaller.ok()) return;
-  auto begun = Connection::begin(context_, options_.directory, smaller->get(), output_.get(), now_ns + kAttachAnewNs);
+  auto begun = Connection::begin(context_, options_.directory.string(), smaller->get(), output_.get(), now_ns + kAttachAnewNs);
   if (!begun.ok()) return;
   // Another daemon may have taken the place of ours, which still answers. It knows neither what we know of the models nor our
   // requests, and the workers of ours may write into the output arena.

@@ -28,7 +28,7 @@ constexpr std::uint64_t kAttachReadIntervalNs = 1'000'000;
 Result<std::shared_ptr<PoolCore>> PoolCore::connect(PoolOptions options) {
   if (options.directory.empty()) options.directory = wire::default_directory();
   std::error_code error;
-  options.directory = std::filesystem::absolute(options.directory, error).string();  // the caller may change its directory
+  options.directory = std::filesystem::absolute(options.directory.view(), error).string();  // the caller may change its directory
   if (error) return status_from_errno("find", "the current directory", error.value());
   if (options.control_timeout.count() <= 0) return invalid_argument("a pool's control_timeout must be greater than 0");
   SHOAL_RETURN_IF_ERROR(check_spare_threads(wire::MessageContext::kThreads).with_context("connect to the daemon"));
@@ -203,7 +203,7 @@ Status PoolCore::begin_connection(std::uint64_t give_up_at_ns) {
     SHOAL_ASSIGN_OR_RETURN(output_, Arena::create("output", arena_limit_bytes_, Seals::kFixedSize));
   }
   SHOAL_ASSIGN_OR_RETURN(connection_,
-                         Connection::begin(context_, options_.directory, input_.get(), output_.get(), give_up_at_ns));
+                         Connection::begin(context_, options_.directory.string(), input_.get(), output_.get(), give_up_at_ns));
   if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);  // the driver must poll the new descriptors
   return {};
 }

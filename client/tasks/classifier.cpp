@@ -5,17 +5,20 @@
 
 #include "client/tasks/moved_from.hpp"
 #include "client/tasks/scores.hpp"
+#include "client/tasks/strings.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/base/whole_options.hpp"
 #include "shm/tensor/spec.hpp"
 
 namespace shoal {
 
 struct Classifier::Impl {
   Predictor predictor;
-  ClassifierOptions options;
+  std::vector<std::string> own_labels;  ///< of the options
+  std::size_t top_k = 0;
   std::size_t output = 0;  ///< its place
 
-  const std::vector<std::string>& labels() const { return options.labels.empty() ? predictor.info().labels : options.labels; }
+  const std::vector<std::string>& labels() const { return own_labels.empty() ? predictor.info().labels : own_labels; }
 
   /// Classes per item; -1 if they are not known yet. Errors: the output is no list of them.
   Result<std::int64_t> count_classes(const DataDesc& described) const {
@@ -37,18 +40,21 @@ struct Classifier::Impl {
     // With one label too few, classes would get the names of others.
     if (labels().empty() || static_cast<std::int64_t>(labels().size()) == classes) return {};
     return failed_precondition("model '{}': output '{}' has {} classes, but {} {} {}", predictor.info().name, described.name,
-                               classes, options.labels.empty() ? "its labels file has" : "the options have", labels().size(),
-                               options.labels.empty() ? "lines" : "labels");
+                               classes, own_labels.empty() ? "its labels file has" : "the options have", labels().size(),
+                               own_labels.empty() ? "lines" : "labels");
   }
 };
 
 Classifier::Classifier(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
-Result<Classifier> Classifier::create(Client client, std::string model, ClassifierOptions options) {
-  SHOAL_ASSIGN_OR_RETURN(Predictor predictor, Predictor::create(std::move(client), std::move(model), options.predictor));
-  auto impl = std::make_shared<Impl>(Impl{std::move(predictor), std::move(options)});
+Result<Classifier> Classifier::create(Client client, std::string model, const ClassifierOptions& given) {
+  const ClassifierOptions options = whole(given);
+  SHOAL_ASSIGN_OR_RETURN(Predictor predictor,
+                         Predictor::create(std::move(client), std::move(model),
+                                           {.inputs = options.inputs, .outputs = options.outputs, .version = options.version}));
+  auto impl = std::make_shared<Impl>(Impl{std::move(predictor), tasks::strings_of(options.labels), options.top_k});
   const std::span<const DataDesc> outputs = impl->predictor.outputs();
-  const std::string& name = impl->options.output;
+  const std::string_view name = options.output;
   const auto found = name.empty() ? outputs.begin() : std::ranges::find(outputs, name, &DataDesc::name);
   if (found == outputs.end())
     return not_found("model '{}' has no output '{}' (it has: {})", impl->predictor.info().name, name, names_of(outputs));
@@ -79,7 +85,7 @@ Result<std::vector<Classes>> Classifier::read(const Tensors& outputs) const {
   std::vector<Classes> all;
   for (std::size_t first = 0; first < scores->size(); first += classes) {
     const std::vector<float> probabilities = tasks::to_probabilities(std::span(*scores).subspan(first, classes));
-    all.push_back(tasks::top_classes(probabilities, impl_->labels(), impl_->options.top_k));
+    all.push_back(tasks::top_classes(probabilities, impl_->labels(), impl_->top_k));
   }
   return all;
 }
@@ -88,26 +94,26 @@ namespace {
 
 template <typename Input>
 Result<std::vector<Classes>> classify_with(const Classifier& classifier, const Predictor& predictor, Input input,
-                                           SubmitOptions options) {
+                                           const SubmitOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const Tensors outputs, predictor.predict(std::move(input), options));
   return classifier.read(outputs);
 }
 
 }  // namespace
 
-Result<std::vector<Classes>> Classifier::classify(Tensors inputs) const {
+Result<std::vector<Classes>> Classifier::classify(Tensors inputs, const SubmitOptions& options) const {
   if (!impl_) return tasks::moved_from("Classifier");
-  return classify_with(*this, impl_->predictor, std::move(inputs), impl_->options.submit);
+  return classify_with(*this, impl_->predictor, std::move(inputs), options);
 }
 
-Result<std::vector<Classes>> Classifier::classify(Tensor input) const {
+Result<std::vector<Classes>> Classifier::classify(Tensor input, const SubmitOptions& options) const {
   if (!impl_) return tasks::moved_from("Classifier");
-  return classify_with(*this, impl_->predictor, std::move(input), impl_->options.submit);
+  return classify_with(*this, impl_->predictor, std::move(input), options);
 }
 
-Result<std::vector<Classes>> Classifier::classify(Numbers input) const {
+Result<std::vector<Classes>> Classifier::classify(Numbers input, const SubmitOptions& options) const {
   if (!impl_) return tasks::moved_from("Classifier");
-  return classify_with(*this, impl_->predictor, input, impl_->options.submit);
+  return classify_with(*this, impl_->predictor, input, options);
 }
 
 }  // namespace shoal

@@ -12,13 +12,14 @@
 
 #include "client/tasks/embedding_file.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/base/whole_options.hpp"
 #include "shm/tensor/npy.hpp"
 #include "shoal/numbers.hpp"
 
 namespace shoal {
 
 struct Embedding::Impl {
-  EmbeddingOptions options;
+  bool lower_case_backup = false;
   std::vector<std::string> tokens;
   std::unordered_map<std::string_view, std::int64_t> places;  ///< of `tokens`
   Tensor matrix;                                              ///< float32
@@ -30,7 +31,7 @@ struct Embedding::Impl {
 
   std::optional<std::int64_t> find(std::string_view token) const {
     if (const auto found = places.find(token); found != places.end()) return found->second;
-    if (!options.lower_case_backup) return {};
+    if (!lower_case_backup) return {};
     std::string lower(token);
     for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     const auto found = places.find(lower);
@@ -69,14 +70,15 @@ bool is_float(DType dtype) {
 
 }  // namespace
 
-Result<Embedding> Embedding::create(std::vector<std::string> tokens, Tensor matrix, EmbeddingOptions options) try {
+Result<Embedding> Embedding::create(std::vector<std::string> tokens, Tensor matrix, const EmbeddingOptions& given) try {
+  const EmbeddingOptions options = whole(given);
   const Shape& shape = matrix.shape();
   if (!is_float(matrix.dtype()) || shape.rank() != 2 || shape[0] != static_cast<std::int64_t>(tokens.size()) || shape[1] < 1) {
     return invalid_argument("an embedding of {} tokens needs a matrix of floats, {} x width, and this one is {} {}",
                             tokens.size(), tokens.size(), dtype_name(matrix.dtype()), shape.to_string());
   }
   auto impl = std::make_shared<Impl>();
-  impl->options = std::move(options);
+  impl->lower_case_backup = options.lower_case_backup;
   impl->tokens = std::move(tokens);
   SHOAL_ASSIGN_OR_RETURN(impl->matrix, to_float32(std::move(matrix)));
   impl->width = static_cast<std::size_t>(impl->matrix.shape()[1]);
@@ -88,28 +90,28 @@ Result<Embedding> Embedding::create(std::vector<std::string> tokens, Tensor matr
       return invalid_argument("the token '{}' stands twice in the vocabulary, at {} and {}", impl->tokens[i], place->second, i);
     impl->lengths.push_back(length_of(impl->row(i)));
   }
-  if (const auto found = impl->places.find(impl->options.unknown_token); found != impl->places.end())
-    impl->unknown = found->second;
+  if (const auto found = impl->places.find(options.unknown_token); found != impl->places.end()) impl->unknown = found->second;
   return Embedding(std::move(impl));
 } catch (const std::bad_alloc&) {
   return out_of_memory("an embedding");
 }
 
 Result<Embedding> Embedding::load(const std::filesystem::path& vocabulary, const std::filesystem::path& matrix,
-                                  EmbeddingOptions options) {
+                                  const EmbeddingOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<std::string> tokens, tasks::read_vocabulary(vocabulary));
   SHOAL_ASSIGN_OR_RETURN(Tensor numbers, read_npy(matrix));
-  auto embedding = create(std::move(tokens), std::move(numbers), std::move(options));
+  auto embedding = create(std::move(tokens), std::move(numbers), options);
   if (!embedding.ok()) return embedding.status().with_context(format("{}, {}", vocabulary.native(), matrix.native()));
   return embedding;
 }
 
-Result<Embedding> Embedding::read(const std::filesystem::path& file, EmbeddingOptions options) {
+Result<Embedding> Embedding::read(const std::filesystem::path& file, const EmbeddingOptions& given) {
+  const EmbeddingOptions options = whole(given);
   SHOAL_ASSIGN_OR_RETURN(tasks::EmbeddingRows rows, tasks::read_embedding_file(file, options.unknown_token));
   const Shape shape{static_cast<std::int64_t>(rows.tokens.size()), static_cast<std::int64_t>(rows.width)};
   const auto numbers = std::make_shared<std::vector<float>>(std::move(rows.numbers));
   const Tensor matrix({DType::kFloat32, shape, reinterpret_cast<std::byte*>(numbers->data())}, numbers);
-  return create(std::move(rows.tokens), matrix, std::move(options));
+  return create(std::move(rows.tokens), matrix, options);
 }
 
 std::size_t Embedding::size() const { return impl_ ? impl_->tokens.size() : 0; }

@@ -6,6 +6,7 @@
 #include "client/tasks/in_order.hpp"
 #include "client/tasks/moved_from.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/base/whole_options.hpp"
 #include "shm/completion/request_state.hpp"
 #include "shm/tensor/spec.hpp"
 #include "shm/tensor/state.hpp"
@@ -70,7 +71,8 @@ struct Predictor::Impl {
 
 Predictor::Predictor(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
-Result<Predictor> Predictor::create(Client client, std::string model, PredictorOptions options) {
+Result<Predictor> Predictor::create(Client client, std::string model, const PredictorOptions& given) {
+  const PredictorOptions options = whole(given);
   auto impl = std::make_shared<Impl>();
   impl->client = std::move(client);
   impl->version = options.version;
@@ -97,31 +99,32 @@ std::span<const DataDesc> Predictor::outputs() const& {
   return impl_->outputs;
 }
 
-Prediction Predictor::submit(Tensors inputs, SubmitOptions options) const {
+Prediction Predictor::submit(Tensors inputs, const SubmitOptions& given) const {
   if (Status status = impl_ ? impl_->check(inputs) : tasks::moved_from("Predictor"); !status.ok())
     return completion::failed(std::move(status));
+  SubmitOptions options = whole(given);
   if (options.version == 0) options.version = impl_->version;
   return impl_->client.submit(impl_->model, std::move(inputs), options);
 }
 
-Result<Tensors> Predictor::predict(Tensors inputs, SubmitOptions options) const {
+Result<Tensors> Predictor::predict(Tensors inputs, const SubmitOptions& options) const {
   return submit(std::move(inputs), options).get();
 }
 
-Result<Tensors> Predictor::predict(Tensor input, SubmitOptions options) const {
+Result<Tensors> Predictor::predict(Tensor input, const SubmitOptions& options) const {
   SHOAL_ASSIGN_OR_RETURN(const std::string_view name, only_input());
   Tensors inputs;
   inputs.push_back({std::string(name), std::move(input)});
   return predict(std::move(inputs), options);
 }
 
-Result<Tensors> Predictor::predict(Numbers input, SubmitOptions options) const {
+Result<Tensors> Predictor::predict(Numbers input, const SubmitOptions& options) const {
   SHOAL_ASSIGN_OR_RETURN(const std::string_view name, only_input());
   SHOAL_ASSIGN_OR_RETURN(Tensor made, tensor(name, input));
   return predict(std::move(made), options);
 }
 
-Result<Tensors> Predictor::predict(std::span<const NamedNumbers> inputs, SubmitOptions options) const {
+Result<Tensors> Predictor::predict(std::span<const NamedNumbers> inputs, const SubmitOptions& options) const {
   Tensors tensors;
   for (const auto& [name, numbers, shape] : inputs) {
     SHOAL_ASSIGN_OR_RETURN(Tensor made, tensor(name, numbers, shape));
@@ -130,7 +133,7 @@ Result<Tensors> Predictor::predict(std::span<const NamedNumbers> inputs, SubmitO
   return predict(std::move(tensors), options);
 }
 
-Result<std::vector<Tensors>> Predictor::predict_all(std::span<const Tensors> requests, SubmitOptions options) const {
+Result<std::vector<Tensors>> Predictor::predict_all(std::span<const Tensors> requests, const SubmitOptions& options) const {
   std::vector<Tensors> all;
   all.reserve(requests.size());
   SHOAL_RETURN_IF_ERROR(tasks::in_order(

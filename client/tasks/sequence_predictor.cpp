@@ -8,6 +8,7 @@
 #include "client/tasks/moved_from.hpp"
 #include "client/tasks/padding.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/base/whole_options.hpp"
 #include "shm/tensor/spec.hpp"
 #include "shm/tensor/state.hpp"
 #include "shoal/pool.hpp"
@@ -46,7 +47,7 @@ struct SequencePredictor::Impl {
   Status pad(Tensors& inputs, std::int64_t length) const;
   Result<Tensor> cut(const Tensor& output, const DataDesc& described, std::int64_t padded, std::int64_t length,
                      std::int64_t batch) const;
-  Result<Tensors> run(Tensors inputs, SubmitOptions submit);
+  Result<Tensors> run(Tensors inputs, const SubmitOptions& given);
 };
 
 void SequencePredictor::Impl::choose_axis() {
@@ -59,7 +60,7 @@ void SequencePredictor::Impl::choose_axis() {
 }
 
 Status SequencePredictor::Impl::choose_buckets() {
-  std::vector<std::int64_t>& buckets = options.buckets;
+  List<std::int64_t>& buckets = options.buckets;
   if (!info().state.empty()) {
     if (buckets.empty()) return {};
     return invalid_argument("{} has states, which would go on over the padding of buckets: leave them out", where());
@@ -164,8 +165,9 @@ Result<Tensor> SequencePredictor::Impl::cut(const Tensor& output, const DataDesc
   return tasks::cut(output, steps, kept, shape);
 }
 
-Result<Tensors> SequencePredictor::Impl::run(Tensors inputs, SubmitOptions submit) {
-  if (submit.version == 0) submit.version = options.predictor.version;
+Result<Tensors> SequencePredictor::Impl::run(Tensors inputs, const SubmitOptions& given) {
+  SubmitOptions submit = whole(given);
+  if (submit.version == 0) submit.version = options.version;
   if (session) return session->predict(std::move(inputs), submit);
   for (const NamedTensor& state : states) {
     if (!find(inputs, state.name)) inputs.push_back(state);
@@ -183,8 +185,11 @@ SequencePredictor::SequencePredictor(SequencePredictor&&) noexcept = default;
 SequencePredictor& SequencePredictor::operator=(SequencePredictor&&) noexcept = default;
 SequencePredictor::~SequencePredictor() = default;
 
-Result<SequencePredictor> SequencePredictor::create(Client client, std::string model, SequenceOptions options) {
-  SHOAL_ASSIGN_OR_RETURN(Predictor predictor, Predictor::create(std::move(client), std::move(model), options.predictor));
+Result<SequencePredictor> SequencePredictor::create(Client client, std::string model, const SequenceOptions& given) {
+  SequenceOptions options = whole(given);
+  SHOAL_ASSIGN_OR_RETURN(Predictor predictor,
+                         Predictor::create(std::move(client), std::move(model),
+                                           {.inputs = options.inputs, .outputs = options.outputs, .version = options.version}));
   auto impl = std::make_unique<Impl>();
   impl->predictor = std::move(predictor);
   impl->options = std::move(options);
@@ -193,15 +198,15 @@ Result<SequencePredictor> SequencePredictor::create(Client client, std::string m
   return SequencePredictor(std::move(impl));
 }
 
-Result<SequencePredictor> SequencePredictor::create(Pool& pool, std::string model, SequenceOptions options) {
-  SHOAL_ASSIGN_OR_RETURN(SequencePredictor made, create(pool.client(), model, std::move(options)));
+Result<SequencePredictor> SequencePredictor::create(Pool& pool, std::string model, const SequenceOptions& options) {
+  SHOAL_ASSIGN_OR_RETURN(SequencePredictor made, create(pool.client(), model, options));
   if (!made.impl_->info().state.empty()) {
     SHOAL_ASSIGN_OR_RETURN(made.impl_->session, pool.open_session(model));
   }
   return made;
 }
 
-Result<Tensors> SequencePredictor::predict(Tensors inputs, SubmitOptions options) {
+Result<Tensors> SequencePredictor::predict(Tensors inputs, const SubmitOptions& options) {
   if (!impl_) return tasks::moved_from("SequencePredictor");
   SHOAL_ASSIGN_OR_RETURN(const std::int64_t length, impl_->length_of(inputs));
   const auto& buckets = impl_->options.buckets;
@@ -219,7 +224,7 @@ Result<Tensors> SequencePredictor::predict(Tensors inputs, SubmitOptions options
   return outputs;
 }
 
-Result<Tensors> SequencePredictor::predict(Tensor input, SubmitOptions options) {
+Result<Tensors> SequencePredictor::predict(Tensor input, const SubmitOptions& options) {
   if (!impl_) return tasks::moved_from("SequencePredictor");
   SHOAL_ASSIGN_OR_RETURN(const std::string_view name, impl_->predictor.only_input());
   Tensors inputs;
@@ -227,7 +232,7 @@ Result<Tensors> SequencePredictor::predict(Tensor input, SubmitOptions options) 
   return predict(std::move(inputs), options);
 }
 
-Result<Tensors> SequencePredictor::predict(Numbers input, SubmitOptions options) {
+Result<Tensors> SequencePredictor::predict(Numbers input, const SubmitOptions& options) {
   if (!impl_) return tasks::moved_from("SequencePredictor");
   SHOAL_ASSIGN_OR_RETURN(const std::string_view name, impl_->predictor.only_input());
   SHOAL_ASSIGN_OR_RETURN(Tensor made, impl_->predictor.tensor(name, input));

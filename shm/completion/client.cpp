@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/whole_options.hpp"
 #include "shm/completion/client_core.hpp"
 #include "shm/completion/request_state.hpp"
 #include "shoal/completion_queue.hpp"
@@ -71,23 +72,18 @@ Status Prediction::then(std::function<void(const Outcome&)> callback, Executor e
 // ---- Client ----
 
 Result<Model> Client::model(std::string_view name, std::uint64_t version) const {
-  SHOAL_ASSIGN_OR_RETURN(ModelInfo info, describe(name, version));
+  if (!core_) return no_client();
+  SHOAL_ASSIGN_OR_RETURN(ModelInfo info, core_->describe(name, version));
   Model model;
-  model.core_ = core_;
-  model.name_ = name;
-  model.version_ = version;
-  model.first_info_ = std::make_shared<const ModelInfo>(std::move(info));
+  model.state_ = std::make_shared<const completion::ModelState>(
+      completion::ModelState{core_, std::string(name), version, std::make_shared<const ModelInfo>(std::move(info))});
   return model;
 }
 
-Result<ModelInfo> Client::describe(std::string_view model, std::uint64_t version) const {
-  return core_ ? core_->describe(model, version) : no_client();
-}
-
-Prediction Client::submit(std::string_view model, Tensors inputs, SubmitOptions options) const {
+Prediction Client::submit(std::string_view model, Tensors inputs, const SubmitOptions& options) const {
   if (!core_) return completion::failed(no_client());
   completion::HandleSlot handle;
-  core_->submit({.model = model, .inputs = inputs, .outputs = {}, .options = options, .notice = nullptr}, handle);
+  core_->submit({.model = model, .inputs = inputs, .outputs = {}, .options = whole(options), .notice = nullptr}, handle);
   return Prediction(handle.get());
 }
 
@@ -105,24 +101,39 @@ void Client::poll_once() const {
 // ---- Model ----
 
 std::shared_ptr<const ModelInfo> Model::info() const {
-  auto known = core_ ? core_->known_info(name_, version_) : nullptr;
-  if (!known) known = first_info_;
   static const auto none = std::make_shared<const ModelInfo>();
-  return known ? known : none;
+  if (!state_) return none;
+  auto known = state_->core->known_info(state_->name, state_->version);
+  return known ? known : state_->first_info;
 }
 
-Prediction Model::submit(Tensors inputs, SubmitOptions options) const {
-  if (options.version == 0) options.version = version_;
-  return Client(core_).submit(name_, std::move(inputs), options);
+const std::string& Model::name() const {
+  static const std::string none;
+  return state_ ? state_->name : none;
 }
 
-Result<Tensors> Model::predict(Tensors inputs, SubmitOptions options) const { return submit(std::move(inputs), options).get(); }
+std::uint64_t Model::version() const { return state_ ? state_->version : 0; }
 
-Inference Model::infer(Tensors inputs, SubmitOptions options, std::stop_token stop, Executor executor) const {
+const std::shared_ptr<completion::ClientCore>& Model::core() const {
+  static const std::shared_ptr<completion::ClientCore> none;
+  return state_ ? state_->core : none;
+}
+
+Prediction Model::submit(Tensors inputs, const SubmitOptions& options) const {
+  SubmitOptions own = whole(options);
+  if (own.version == 0) own.version = version();
+  return Client(core()).submit(name(), std::move(inputs), own);
+}
+
+Result<Tensors> Model::predict(Tensors inputs, const SubmitOptions& options) const {
+  return submit(std::move(inputs), options).get();
+}
+
+Inference Model::infer(Tensors inputs, const SubmitOptions& options, std::stop_token stop, Executor executor) const {
   Request request(*this);
   if (request.state_) {
     request.state_->inputs = std::move(inputs);
-    request.state_->options = options;
+    request.state_->options = whole(options);
   }
   return infer(std::move(request), std::move(stop), std::move(executor));
 }

@@ -158,7 +158,7 @@ Status CompletionQueue::submit(Request& request, std::uint64_t tag) {
   if (!submitted) return no_request();
   SHOAL_RETURN_IF_ERROR(usable());
   completion::ClientCore& core = *state_->core;
-  if (submitted->model.core_.get() != &core)
+  if (submitted->model.core().get() != &core)
     return failed_precondition("model '{}': the request is for another client than the CompletionQueue", submitted->model.name());
   if (submitted->is_under_way.exchange(true, std::memory_order_acquire)) return still_under_way(*submitted);
   submitted->tag = tag;

@@ -27,7 +27,7 @@ Inference::~Inference() = default;
 
 Inference Model::infer(Request request, std::stop_token stop, Executor executor) const {
   auto state = std::make_unique<Inference::State>();
-  state->core = core_;
+  state->core = core();
   state->request = std::move(request.state_);
   state->stop = std::move(stop);
   state->executor = std::move(executor);
@@ -41,7 +41,7 @@ bool Inference::await_suspend(std::coroutine_handle<> coroutine) {
   const std::shared_ptr<completion::ClientCore> core = state.core;
   if (!core || !request)
     state.refused = failed_precondition("this Model or Request is none: it was default-constructed or moved from");
-  else if (request->model.core_ != core)
+  else if (request->model.core() != core)
     state.refused = failed_precondition("model '{}': the request is for another client", request->model.name());
   else if (state.refused = core->usable(); state.refused.ok())
     state.refused = core->callbacks().start(*core);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "shm/completion/client_core.hpp"
 #include "shm/completion/pending_outcome.hpp"
@@ -12,6 +13,14 @@
 #include "shoal/tensor.hpp"
 
 namespace shoal::completion {
+
+/// What a Model is.
+struct ModelState {
+  std::shared_ptr<ClientCore> core;
+  std::string name;
+  std::uint64_t version = 0;
+  std::shared_ptr<const ModelInfo> first_info;
+};
 
 /// It belongs to its user, or, while it is under way, to the client that runs it.
 struct RequestState final : ReadyItem {

@@ -23,11 +23,11 @@ Result<std::vector<float>> read_channels(const Site& site) {
   return numbers;
 }
 
-Status fit_channels(const Site& site, std::string_view key, std::size_t channels, std::vector<float>& numbers) {
+Status fit_channels(const Site& site, std::string_view key, std::size_t channels, List<float>& numbers) {
   if (numbers.size() == channels) return {};
   const bool uniform = !numbers.empty() && std::all_of(numbers.begin(), numbers.end(), [&](float n) { return n == numbers[0]; });
   if (!uniform) return site.error(format("has {} numbers in '{}' for {} channels", numbers.size(), key, channels));
-  numbers.assign(channels, numbers[0]);
+  numbers = std::vector<float>(channels, numbers[0]);
   return {};
 }
 

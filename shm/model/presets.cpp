@@ -10,24 +10,24 @@ struct Preset {
 };
 
 const std::vector<Preset>& presets() {
+  const List<float> imagenet_mean = {123.675f, 116.28f, 103.53f}, imagenet_scale = {1 / 58.395f, 1 / 57.12f, 1 / 57.375f};
   static const std::vector<Preset> all = {
       // GluonCV and torchvision: mean and deviation of ImageNet. They use the scale 0..1, these numbers 0..255.
-      {"imagenet", {256, 224, 224, "RGB", {123.675f, 116.28f, 103.53f}, {1 / 58.395f, 1 / 57.12f, 1 / 57.375f}}},
+      {"imagenet", {.resize = 256, .crop_height = 224, .crop_width = 224, .mean = imagenet_mean, .scale = imagenet_scale}},
       // Caffe, and most of MXNet's own model zoo before Gluon.
-      {"imagenet-bgr-caffe", {256, 224, 224, "BGR", {104, 117, 123}, {1, 1, 1}}},
+      {"imagenet-bgr-caffe", {.resize = 256, .crop_height = 224, .crop_width = 224, .order = "BGR", .mean = {104, 117, 123}}},
       {"cifar10",
-       {32,
-        32,
-        32,
-        "RGB",
-        {0.4914f * 255, 0.4822f * 255, 0.4465f * 255},
-        {1 / (0.2023f * 255), 1 / (0.1994f * 255), 1 / (0.2010f * 255)}}},
-      {"mnist", {0, 28, 28, "GRAY", {0}, {1 / 255.0f}}},
-      {"none", {0, 0, 0, "RGB", {0, 0, 0}, {1, 1, 1}}},
+       {.resize = 32,
+        .crop_height = 32,
+        .crop_width = 32,
+        .mean = {0.4914f * 255, 0.4822f * 255, 0.4465f * 255},
+        .scale = {1 / (0.2023f * 255), 1 / (0.1994f * 255), 1 / (0.2010f * 255)}}},
+      {"mnist", {.crop_height = 28, .crop_width = 28, .order = "GRAY", .mean = {0}, .scale = {1 / 255.0f}}},
+      {"none", {}},
       // Detectors: the whole picture. GluonCV's SSD, YOLO and Faster R-CNN; the SSD of MXNet's examples; darknet.
-      {"gluoncv-detector", {0, 0, 0, "RGB", {123.675f, 116.28f, 103.53f}, {1 / 58.395f, 1 / 57.12f, 1 / 57.375f}}},
-      {"mxnet-ssd", {0, 0, 0, "RGB", {123, 117, 104}, {1, 1, 1}}},
-      {"darknet", {0, 0, 0, "RGB", {0, 0, 0}, {1 / 255.0f, 1 / 255.0f, 1 / 255.0f}, /*letterbox=*/true}},
+      {"gluoncv-detector", {.mean = imagenet_mean, .scale = imagenet_scale}},
+      {"mxnet-ssd", {.mean = {123, 117, 104}}},
+      {"darknet", {.scale = {1 / 255.0f, 1 / 255.0f, 1 / 255.0f}, .letterbox = true}},
   };
   return all;
 }

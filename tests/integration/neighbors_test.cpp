@@ -245,7 +245,13 @@ void expect_the_full_description(const ModelInfo& info) {
   ASSERT_EQ(info.outputs.size(), 1u);
   EXPECT_EQ(info.outputs[0], (TensorSpec{"out", DType::kFloat32, Shape{-1, 2}, {}}));
   EXPECT_EQ(info.labels, (std::vector<std::string>{"cat", "dog"}));
-  EXPECT_EQ(info.preprocess, (Preprocess{256, 224, 200, "BGR", {123.5f, 117, 104}, {1, 1, 0.5f}}));
+  ASSERT_TRUE(info.preprocess);
+  EXPECT_EQ(*info.preprocess, (Preprocess{.resize = 256,
+                                          .crop_height = 224,
+                                          .crop_width = 200,
+                                          .order = "BGR",
+                                          .mean = {123.5f, 117, 104},
+                                          .scale = {1, 1, 0.5f}}));
 }
 
 void OlderDaemon::expect_right_answers(const DaemonHabits& habits) const {

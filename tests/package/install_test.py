@@ -24,8 +24,9 @@ EXAMPLES = PREFIX / "share/doc/libshoal-dev/examples"
 MODEL = PREFIX / "share/shoal/models/shapes"
 PICTURE = PREFIX / "share/shoal/pictures/star-1.png"
 
-MAJOR, MINOR = re.search(r"project\(shoal VERSION (\d+)\.(\d+)", (SOURCE / "CMakeLists.txt").read_text()).groups()
-ABI_VERSION = MAJOR if MAJOR != "0" else f"0.{MINOR}"
+VERSION = re.search(r"project\(shoal VERSION ([\d.]+)", (SOURCE / "CMakeLists.txt").read_text())[1]
+ABI_VERSION = "0.3"  # the base line (tests/abi)
+NODES = {f"SHOAL_{ABI_VERSION}", f"SHOAL_PRIVATE_{VERSION}"}
 
 
 def run(*words, **options):
@@ -85,15 +86,20 @@ class Installed(unittest.TestCase):
                 name = line.split(" ", 2)[2]
                 with self.subTest(library=library.name, symbol=name):
                     if library.name == "libshoal_predict.so":
-                        self.assertIn(name.split("@")[0], functions | {f"SHOAL_{ABI_VERSION}"})
+                        self.assertIn(name.split("@")[0], functions | NODES)
                         continue
                     is_c = re.fullmatch(rf"shoal_\w+@@SHOAL_{ABI_VERSION}", name)
-                    self.assertTrue(is_c or name == f"SHOAL_{ABI_VERSION}" or "shoal::" in name.split("(")[0] or "operator==(shoal::" in name)
+                    self.assertTrue(is_c or name in NODES or "shoal::" in name.split("(")[0] or "operator==(shoal::" in name)
                     self.assertNotRegex(name.split("(")[0], private)
 
     def test_a_library_of_another_version_is_not_taken_for_this_one(self):
         for library in libraries():
             self.assertIn(f"Library soname: [{library.name}.{ABI_VERSION}]", run("readelf", "-d", library).stdout)
+
+    def test_shells_get_their_completions(self):
+        self.assertIn("complete -F _shoal shoal", (PREFIX / "share/bash-completion/completions/shoal").read_text())
+        for directory in ("site-functions", "vendor-completions"):
+            self.assertTrue((PREFIX / "share/zsh" / directory / "_shoal").read_text().startswith("#compdef shoal"))
 
     @unittest.skipUnless(shutil.which("systemd-analyze"), "no systemd-analyze here")
     def test_systemd_takes_the_unit(self):

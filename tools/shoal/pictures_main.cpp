@@ -21,7 +21,7 @@ constexpr int kContextsOfPool = 4;  // pictures that are decoded here while work
 
 Finish with_picture_model(const PictureOptions& options, Invocation& invocation,
                           const std::function<Finish(const PictureModel&)>& work) {
-  std::optional<Preprocess> preprocess;
+  Optional<Preprocess> preprocess;
   if (!options.preset.empty()) {
     auto preset = preprocess_preset(options.preset);
     if (!preset.ok()) return usage_failure(preset.status().with_context("--preset"));

@@ -29,13 +29,14 @@ Result<EngineOptions> engine_options_of(const shoal_engine_options* given) {
   SHOAL_ASSIGN_OR_RETURN(options.tuning_ms, number_of("tuning_ms", read.tuning_ms < 0 ? 0 : read.tuning_ms,
                                                       read.tuning_ms < 0 ? 0 : options.tuning_ms, 1));
   SHOAL_ASSIGN_OR_RETURN(options.shapes, shape_sets_of(read.shape_sets, read.shape_set_count));
-  if (read.on_measuring) {
-    options.on_measuring = [call = read.on_measuring, arg = read.on_measuring_arg](std::chrono::nanoseconds spent,
-                                                                                   std::chrono::nanoseconds budget) {
-      call(spent.count(), budget.count(), arg);
-    };
-  }
   return options;
+}
+
+OnMeasuring on_measuring_of(const shoal_engine_options* given) {
+  const auto read = read_struct(given, "SHOAL_ENGINE_OPTIONS_INIT");
+  if (!read.ok() || !read->on_measuring) return {};
+  return [call = read->on_measuring, arg = read->on_measuring_arg](
+             std::chrono::nanoseconds spent, std::chrono::nanoseconds budget) { call(spent.count(), budget.count(), arg); };
 }
 
 }  // namespace
@@ -51,8 +52,8 @@ shoal_status* shoal_engine_load(const char* path, const shoal_engine_options* op
   SHOAL_C_GIVES(engine);
   SHOAL_C_NEEDS(path);
   return call([&]() -> shoal::Status {
-    SHOAL_ASSIGN_OR_RETURN(shoal::EngineOptions given, engine_options_of(options));
-    SHOAL_ASSIGN_OR_RETURN(shoal::Engine loaded, shoal::Engine::load(path, std::move(given)));
+    SHOAL_ASSIGN_OR_RETURN(const shoal::EngineOptions given, engine_options_of(options));
+    SHOAL_ASSIGN_OR_RETURN(shoal::Engine loaded, shoal::Engine::load(path, given, on_measuring_of(options)));
     return give(EngineHandle(std::move(loaded)), engine);
   });
 }

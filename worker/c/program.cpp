@@ -130,8 +130,7 @@ shoal_status* shoal_program_create(const char* symbol_json, const void* params, 
                            variables_in({"symbol_json", std::as_bytes(std::span(symbol)), nullptr}));
     const auto parameters =
         params_size > 0 ? std::span(static_cast<const std::byte*>(params), params_size) : std::as_bytes(std::span(kNoParameters));
-    const shoal::ModelBytes bytes{.name = given.name, .graph = symbol, .parameters = parameters};
-    SHOAL_ASSIGN_OR_RETURN(shoal::Engine engine, shoal::Engine::load(bytes, std::move(given.engine)));
+    SHOAL_ASSIGN_OR_RETURN(shoal::Engine engine, shoal::Engine::load_bytes(given.name, symbol, parameters, given.engine));
     return give_program(std::move(engine), given.flags, variables, program);
   });
 }
@@ -142,7 +141,7 @@ shoal_status* shoal_program_load(const char* path, const shoal_program_options* 
   return call([&]() -> shoal::Status {
     SHOAL_ASSIGN_OR_RETURN(ProgramOptions given, program_options_of(options));
     SHOAL_ASSIGN_OR_RETURN(const std::vector<std::string> variables, variables_at(path));
-    SHOAL_ASSIGN_OR_RETURN(shoal::Engine engine, shoal::Engine::load(path, std::move(given.engine)));
+    SHOAL_ASSIGN_OR_RETURN(shoal::Engine engine, shoal::Engine::load(path, given.engine));
     return give_program(std::move(engine), given.flags, variables, program);
   });
 }

@@ -14,6 +14,7 @@
 #include "shm/base/errors.hpp"
 #include "shm/base/fork_guard.hpp"
 #include "shm/base/mutex.hpp"
+#include "shm/base/whole_options.hpp"
 #include "shm/completion/client_core.hpp"
 #include "shm/completion/request_state.hpp"
 #include "shm/tensor/spec.hpp"
@@ -53,16 +54,17 @@ std::vector<TensorSpec> inputs_of(const std::vector<std::vector<TensorSpec>>& se
   return inputs;
 }
 
-/// What the caller says counts instead of what model.toml says. Takes the shapes.
-void use_options(EngineOptions& options, ModelConfig& config) {
+/// What the caller says counts instead of what model.toml says.
+void use_options(const EngineOptions& options, ModelConfig& config) {
   config.max_batch = 1;  // nobody joins requests here
-  if (!options.device.empty()) config.device = options.device;
-  if (!options.precision.empty()) config.precision = options.precision;
+  if (!options.device.empty()) config.device = options.device.string();
+  if (!options.precision.empty()) config.precision = options.precision.string();
   if (options.threads > 0) config.threads = options.threads;
   if (options.tuning_ms >= 0) config.tuning_ms = options.tuning_ms;
   if (options.shapes.empty()) return;
-  config.inputs = inputs_of(options.shapes);  // instead of those of model.toml
-  config.shapes = std::move(options.shapes);
+  config.shapes.clear();
+  for (const List<TensorSpec>& set : options.shapes) config.shapes.emplace_back(set.begin(), set.end());
+  config.inputs = inputs_of(config.shapes);  // instead of those of model.toml
   const auto is_open = [](const TensorSpec& input) { return input.shape.element_count() < 0; };
   if (config.shapes.size() == 1 && std::ranges::any_of(config.inputs, is_open)) config.shapes.clear();
 }
@@ -333,7 +335,8 @@ struct Engine::Impl final : completion::ClientCore {
   }
 };
 
-Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
+Result<Engine> Engine::load(const std::string& path, const EngineOptions& given, const OnMeasuring& on_measuring) {
+  const EngineOptions options = whole(given);
   const worker::RunSettings settings;
   worker::ModelSource source{.name = path, .path = path};
   const std::shared_ptr<Impl> impl = Impl::make();
@@ -346,10 +349,10 @@ Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
     source.files = files.files;
     if (!source.config.golden_file.empty()) source.config.golden_file = files.directory / source.config.golden_file;
     impl->info.version = files.version;
-    impl->info.preprocess = source.config.preprocess;
+    if (source.config.preprocess) impl->info.preprocess = *source.config.preprocess;
   }
-  if (options.on_measuring) {
-    source.tuning_progress = [callback = std::move(options.on_measuring), &settings](auto spent, auto budget) {
+  if (on_measuring) {
+    source.tuning_progress = [callback = on_measuring, &settings](auto spent, auto budget) {
       const auto own = worker::ThreadSettings::of_this_thread();
       settings.callers().apply();
       callback(spent, budget);
@@ -370,13 +373,14 @@ Result<Engine> Engine::load(const std::string& path, EngineOptions options) {
   return Engine(impl);
 }
 
-Result<Engine> Engine::load(const ModelBytes& model, EngineOptions options) try {
+Result<Engine> Engine::load_bytes(std::string_view name, std::string_view graph, std::span<const std::byte> parameters,
+                                  const EngineOptions& given) try {
+  const EngineOptions options = whole(given);
   const worker::RunSettings settings;
-  worker::ModelSource source{.name = std::string(model.name), .path = "in memory"};
+  worker::ModelSource source{.name = std::string(name), .path = "in memory"};
   use_options(options, source.config);
   source.config.tuning_ms = 0;  // the record of a measurement belongs to files
-  const worker::ForeignModel files{
-      {{"symbol_json", std::as_bytes(std::span(model.graph)), nullptr}, {"params", model.parameters, nullptr}}};
+  const worker::ForeignModel files{{{"symbol_json", std::as_bytes(std::span(graph)), nullptr}, {"params", parameters, nullptr}}};
   SHOAL_ASSIGN_OR_RETURN(worker::Import import,
                          worker::Importer::read(files, worker::ImportLimits::of_mb(source.config.import_mb)));
   const std::shared_ptr<Impl> impl = Impl::make();
@@ -384,7 +388,7 @@ Result<Engine> Engine::load(const ModelBytes& model, EngineOptions options) try 
   impl->begin(source.name, options);
   return Engine(impl);
 } catch (const std::bad_alloc&) {
-  return out_of_memory("loading it", model.name);
+  return out_of_memory("loading it", name);
 }
 
 Engine::Engine(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -409,12 +413,8 @@ Result<Tensors> Engine::run(const Tensors& inputs) {
 
 Client Engine::client() const { return Client(impl_); }
 
-Prediction Engine::submit(std::string_view model, Tensors inputs, SubmitOptions options) {
+Prediction Engine::submit(std::string_view model, Tensors inputs, const SubmitOptions& options) {
   return impl_ ? client().submit(model, std::move(inputs), options) : completion::failed(moved_from());
-}
-
-Result<ModelInfo> Engine::describe(std::string_view model, std::uint64_t version) {
-  return impl_ ? impl_->describe(model, version) : moved_from();
 }
 
 const std::vector<std::string>& Engine::warnings() const& {

@@ -11,14 +11,16 @@
 #include <utility>
 #include <vector>
 
+#include "shoal/options.hpp"
 #include "shoal/tensor.hpp"
 
 namespace shoal {
 
 struct EmbeddingOptions {
+  StructSize<EmbeddingOptions> struct_size;
   /// The token that stands for every token that is not in the vocabulary. If the vocabulary lacks it, or this is empty, such
   /// tokens are kNotFound; read() gives it index 0.
-  std::string unknown_token = "<unk>";
+  Text unknown_token = "<unk>";
   bool lower_case_backup = false;  ///< a token that is not there is looked for in lower case (ASCII), before it is unknown
 };
 
@@ -37,17 +39,17 @@ class Embedding {
   Embedding() = default;  ///< without a token, as one that was moved from
   /// `matrix` is tokens x width, of floats.
   ///   Errors  kInvalidArgument (another number of rows, no matrix of floats, a token that is there twice)
-  static Result<Embedding> create(std::vector<std::string> tokens, Tensor matrix, EmbeddingOptions options = {});
+  static Result<Embedding> create(std::vector<std::string> tokens, Tensor matrix, const EmbeddingOptions& options = {});
   /// Reads a vocabulary of one token per line, and a .npy file with the matrix: a model's weight, say.
   ///   Errors  those of create(), and of reading files, which they name
   static Result<Embedding> load(const std::filesystem::path& vocabulary, const std::filesystem::path& matrix,
-                                EmbeddingOptions options = {});
+                                const EmbeddingOptions& options = {});
   /// Reads a text file of GloVe, fastText or MXNet's contrib.text.embedding: per line a token and its numbers, separated by
   /// spaces or tabs. A first line of two words is fastText's head. A token may have spaces, and the first line of a token counts.
   /// As in MXNet, index 0 is the unknown token: its vector is that of the file, or zeros. Without an unknown token the first line
   /// has index 0.
   ///   Errors  kInvalidArgument (names file, line and what is wrong), kFailedPrecondition (out of memory), and those of reading
-  static Result<Embedding> read(const std::filesystem::path& file, EmbeddingOptions options = {});
+  static Result<Embedding> read(const std::filesystem::path& file, const EmbeddingOptions& options = {});
 
   std::size_t size() const;   ///< tokens
   std::size_t width() const;  ///< numbers per token

@@ -16,11 +16,11 @@ namespace shoal {
 
 namespace client {
 class PoolCore;
-struct ChangeRequest;
 }  // namespace client
 
 struct PoolOptions {
-  std::string directory;  ///< of the daemon; empty = $SHOAL_DIR, else $XDG_RUNTIME_DIR/shoal, else /run/shoal
+  StructSize<PoolOptions> struct_size;
+  Text directory;  ///< of the daemon; empty = $SHOAL_DIR, else $XDG_RUNTIME_DIR/shoal, else /run/shoal
   /// The most shared memory that inputs and loans may take, and likewise outputs, those that the caller holds included. It is
   /// allocated as it is used and given back later, so there is no need to set this. 0 = the pool cannot submit requests.
   std::uint64_t arena_limit_bytes = std::uint64_t{4} << 30;
@@ -46,7 +46,7 @@ struct FlightRecords {
   std::vector<std::byte> events;
 };
 
-/// The result of a change of what the daemon serves.
+/// The result of a change of what the daemon serves. A later release may add members.
 struct ModelChange {
   std::string outcome;                  ///< "loaded", "reloaded", "unchanged", "unloaded", "scaled", "drained"
   std::uint64_t version = 0;            ///< the default version now; 0 = none
@@ -83,7 +83,7 @@ class Pool {
   /// Errors: kUnavailable (no daemon, no answer in time, or no more threads may be started; names the socket), kPermissionDenied,
   /// kInvalidArgument, kOverloaded (the daemon has no room for another client, or none for its arenas), kFailedPrecondition (this
   /// process lacks memory).
-  static Result<Pool> connect(Options options = {});
+  static Result<Pool> connect(const Options& options = {});
 
   Pool(Pool&&) noexcept;
   Pool& operator=(Pool&&) noexcept;
@@ -106,12 +106,12 @@ class Pool {
   ///            of a request without a timeout stay false while the daemon is stopped.
   ///            A request without timeout for a model that this pool does not know waits for the description first, as
   ///            describe() does: while the model loads, for as long as the load takes. The default counts from then on.
-  Prediction submit(std::string_view model, Tensors inputs, SubmitOptions options = {});
+  Prediction submit(std::string_view model, Tensors inputs, const SubmitOptions& options = {});
   /// Submits one request and waits for its outputs.
-  Result<Tensors> predict(std::string_view model, Tensors inputs, SubmitOptions options = {}) {
+  Result<Tensors> predict(std::string_view model, Tensors inputs, const SubmitOptions& options = {}) {
     return submit(model, std::move(inputs), options).get();
   }
-  Result<ModelInfo> describe(std::string_view model, std::uint64_t version = 0);
+  Result<ModelInfo> describe(std::string_view model, std::uint64_t version = 0) { return client().describe(model, version); }
 
   /// This pool for code that takes any Client: handles of models, completion queues, coroutines.
   Client client() const;
@@ -147,21 +147,23 @@ class Pool {
   ///           caller is no operator)
   /// Serves another model, like `shoald --model NAME=PATH[,KEY=VALUE...]`, until the daemon ends.
   ///   path   "PATH[,workers=4,...]"; relative to this process's working directory
-  Result<ModelChange> load(std::string_view name, std::string_view path);
+  Result<ModelChange> load(std::string_view name, std::string_view path) { return change("load", name, path); }
   /// Reads the model's files again and serves their new content. The new version is loaded while the old one serves. It answers a
   /// probe and then takes the new requests; the old version ends after its last admitted request. Returns then, or 30 s after the
   /// new version took over. Unchanged files are not loaded again. Also ends a drain().
   ///   path   empty = the present path; otherwise as for load(), and used from now on
   ///   force  load even if nothing has changed
-  Result<ModelChange> reload(std::string_view name, std::string_view path = {}, bool force = false);
+  Result<ModelChange> reload(std::string_view name, std::string_view path = {}, bool force = false) {
+    return change("reload", name, path, force);
+  }
   /// Stops serving the model, after its admitted requests or after 30 s. Returns when its processes are gone: a worker that waits
   /// in the kernel for a device or a dead network path delays that.
-  Result<ModelChange> unload(std::string_view name);
+  Result<ModelChange> unload(std::string_view name) { return change("unload", name); }
   /// Changes the number of workers, until the model is loaded with another number.
-  Result<ModelChange> scale(std::string_view name, int workers);
+  Result<ModelChange> scale(std::string_view name, int workers) { return change("scale", name, {}, false, workers); }
   /// Refuses new requests for the model, and returns when the admitted ones are answered. It stays loaded; reload() ends this.
   ///   Errors  kFailedPrecondition: no worker can answer them for 30 s. The model stays closed
-  Result<ModelChange> drain(std::string_view name);
+  Result<ModelChange> drain(std::string_view name) { return change("drain", name); }
 
   /// Asks the daemon to answer its admitted requests and to end. Returns OK when it has agreed. kPermissionDenied if the caller
   /// is no operator.
@@ -174,7 +176,13 @@ class Pool {
  private:
   explicit Pool(std::shared_ptr<client::PoolCore> core);
   Result<std::string> ask(const std::string& question, std::vector<std::byte>* attachment = nullptr, bool ends_daemon = false);
-  Result<ModelChange> change(const client::ChangeRequest& change);
+  Result<ModelChange> change(std::string_view what, std::string_view name, std::string_view path = {}, bool force = false,
+                             int workers = 0) {
+    const auto changed = make_change(what, name, path, force, workers);
+    return changed.ok() ? Result<ModelChange>(**changed) : changed.status();
+  }
+  Result<std::shared_ptr<const ModelChange>> make_change(std::string_view what, std::string_view name, std::string_view path,
+                                                         bool force, int workers);
   std::shared_ptr<client::PoolCore> core_;
 };
 

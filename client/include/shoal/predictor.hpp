@@ -16,9 +16,10 @@
 namespace shoal {
 
 struct PredictorOptions {
+  StructSize<PredictorOptions> struct_size;
   /// What the program sends and expects, checked against the model (match_descriptors()); those that are left out are the
   /// model's. Narrower ones say what flat arrays mean: of {-1, 3, 224, 224} the number of pictures follows from the array.
-  std::vector<DataDesc> inputs, outputs;
+  List<DataDesc> inputs, outputs;
   std::uint64_t version = 0;  ///< of the model; 0 = the default version, which is the highest
 };
 
@@ -39,7 +40,7 @@ class Predictor {
   /// Asks the client for the model's description.
   ///   Errors  those of Client::describe(): kNotFound, kUnavailable; kInvalidArgument (a descriptor of `options` that does not
   ///           fit the model: names the tensor, what is expected and what is given)
-  static Result<Predictor> create(Client client, std::string model, PredictorOptions options = {});
+  static Result<Predictor> create(Client client, std::string model, const PredictorOptions& options = {});
 
   /// The model's description at the time of create().
   const ModelInfo& info() const&;
@@ -54,24 +55,24 @@ class Predictor {
   ///   inputs   one per model input, in any order
   ///   Returns  the outputs in the model's order
   ///   Errors   those of Client::submit(); kInvalidArgument (an input that does not fit its descriptor)
-  Result<Tensors> predict(Tensors inputs, SubmitOptions options = {}) const;
+  Result<Tensors> predict(Tensors inputs, const SubmitOptions& options = {}) const;
   /// The same for a model with one input, besides its states.
   ///   Errors   kInvalidArgument (the model has another number of inputs)
-  Result<Tensors> predict(Tensor input, SubmitOptions options = {}) const;
+  Result<Tensors> predict(Tensor input, const SubmitOptions& options = {}) const;
   /// The same with a flat array of any numeric type. It may hold several items: a batch.
   ///   Errors   those of tensor()
-  Result<Tensors> predict(Numbers input, SubmitOptions options = {}) const;
+  Result<Tensors> predict(Numbers input, const SubmitOptions& options = {}) const;
   /// The same for several inputs: predict({{"ids", ids}, {"mask", mask}}).
-  Result<Tensors> predict(std::span<const NamedNumbers> inputs, SubmitOptions options = {}) const;
-  Result<Tensors> predict(std::initializer_list<NamedNumbers> inputs, SubmitOptions options = {}) const {
+  Result<Tensors> predict(std::span<const NamedNumbers> inputs, const SubmitOptions& options = {}) const;
+  Result<Tensors> predict(std::initializer_list<NamedNumbers> inputs, const SubmitOptions& options = {}) const {
     return predict(std::span(inputs.begin(), inputs.size()), options);
   }
   /// Runs the model once for each element, some requests at the same time.
   ///   Returns  the outputs in the order of the requests
   ///   Errors   those of the first request that fails
-  Result<std::vector<Tensors>> predict_all(std::span<const Tensors> requests, SubmitOptions options = {}) const;
+  Result<std::vector<Tensors>> predict_all(std::span<const Tensors> requests, const SubmitOptions& options = {}) const;
   /// Submits one request and returns at once. Every failure arrives in the Prediction.
-  Prediction submit(Tensors inputs, SubmitOptions options = {}) const;
+  Prediction submit(Tensors inputs, const SubmitOptions& options = {}) const;
 
   /// Memory for an input, with undefined bytes: of the pool's shared memory, from which requests are sent without a copy, else of
   /// this process.

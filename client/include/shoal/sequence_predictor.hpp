@@ -13,14 +13,16 @@ namespace shoal {
 class Pool;
 
 struct SequenceOptions {
+  StructSize<SequenceOptions> struct_size;
   /// Lengths, the shortest first. A sequence runs with the next of them: its end is filled up, and the outputs are cut back. So
   /// few programs serve all lengths. A sequence that is longer than all of them runs as it is. Empty: every sequence does; if the
   /// model takes only one length, that is the only bucket. You promise that what fills the end does not change what is before it.
-  std::vector<std::int64_t> buckets;
+  List<std::int64_t> buckets;
   double padding = 0;  ///< what fills the end of the inputs
   /// The dimension of inputs and outputs that is the time. -1 = T of a layout (DataDesc), else 1: batch x time.
   int time_axis = -1;
-  PredictorOptions predictor;  ///< descriptors and version
+  List<DataDesc> inputs, outputs;  ///< as in PredictorOptions
+  std::uint64_t version = 0;       ///< likewise
 };
 
 /// One sequence of a recurrent model, or many that have nothing to do with each other.
@@ -34,9 +36,9 @@ class SequencePredictor {
   ///   Errors  those of Predictor::create() and Pool::open_session(); kInvalidArgument (buckets that do not ascend, that the
   ///   model
   ///           does not take, or of a model with states); kFailedPrecondition (buckets, but no input with a time axis)
-  static Result<SequencePredictor> create(Client client, std::string model, SequenceOptions options = {});
+  static Result<SequencePredictor> create(Client client, std::string model, const SequenceOptions& options = {});
   /// The same with a session of the pool.
-  static Result<SequencePredictor> create(Pool& pool, std::string model, SequenceOptions options = {});
+  static Result<SequencePredictor> create(Pool& pool, std::string model, const SequenceOptions& options = {});
 
   SequencePredictor(SequencePredictor&&) noexcept;
   SequencePredictor& operator=(SequencePredictor&&) noexcept;
@@ -48,9 +50,9 @@ class SequencePredictor {
   ///            inputs; others are as the model gives them
   ///   Errors   those of Predictor::predict() and Session::predict(); kInvalidArgument (lengths that differ). A call that fails
   ///            leaves the sequence as it was
-  Result<Tensors> predict(Tensors inputs, SubmitOptions options = {});
-  Result<Tensors> predict(Tensor input, SubmitOptions options = {});
-  Result<Tensors> predict(Numbers input, SubmitOptions options = {});
+  Result<Tensors> predict(Tensors inputs, const SubmitOptions& options = {});
+  Result<Tensors> predict(Tensor input, const SubmitOptions& options = {});
+  Result<Tensors> predict(Numbers input, const SubmitOptions& options = {});
 
   /// The next call begins a new sequence. Errors: those of Session::reset().
   Status reset();

@@ -32,9 +32,9 @@ class Session {
   ///   Errors   those of Pool::submit(). kFailedPrecondition: a step is under way; the model has no state; or those of the
   ///            session do not fit, because the model was reloaded with others, or the batch has changed: see reset(). kNotFound:
   ///            the session was closed, because it was not used for PoolOptions::session_idle
-  Prediction submit(Tensors inputs, SubmitOptions options = {});
+  Prediction submit(Tensors inputs, const SubmitOptions& options = {});
   /// Submits the next step and waits for its outputs.
-  Result<Tensors> predict(Tensors inputs, SubmitOptions options = {}) { return submit(std::move(inputs), options).get(); }
+  Result<Tensors> predict(Tensors inputs, const SubmitOptions& options = {}) { return submit(std::move(inputs), options).get(); }
   /// The next step begins a new sequence.
   ///   Errors  kFailedPrecondition (a step is under way), kNotFound (as for submit()), kCancelled (the pool was destroyed)
   Status reset();

@@ -5,6 +5,7 @@
 #include "client/tasks/moved_from.hpp"
 #include "client/vision/src/picture_model.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/base/whole_options.hpp"
 
 namespace shoal {
 namespace {
@@ -25,7 +26,8 @@ struct ImageClassifier::Impl {
   Classifier classifier;
   vision::PictureModel pictures;
 
-  Result<std::vector<Classes>> classify(std::size_t count, const vision::PictureModel::GetPicture& get) const {
+  Result<std::vector<Classes>> classify(std::size_t count, const SubmitOptions& options,
+                                        const vision::PictureModel::GetPicture& get) const {
     std::vector<Classes> all;
     const auto take = [&](std::size_t, std::span<const vision::PictureSize> sizes, const Tensors& outputs) -> Status {
       SHOAL_ASSIGN_OR_RETURN(std::vector<Classes> classes, classifier.read(outputs));
@@ -35,43 +37,46 @@ struct ImageClassifier::Impl {
       for (Classes& each : classes) all.push_back(std::move(each));
       return {};
     };
-    SHOAL_RETURN_IF_ERROR(pictures.run(count, get, take));
+    SHOAL_RETURN_IF_ERROR(pictures.run(count, options, get, take));
     return all;
   }
 };
 
 ImageClassifier::ImageClassifier(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
-Result<ImageClassifier> ImageClassifier::create(Client client, std::string model, ImageClassifierOptions options) {
+Result<ImageClassifier> ImageClassifier::create(Client client, std::string model, const ImageClassifierOptions& given) {
+  const ImageClassifierOptions options = whole(given);
   SHOAL_ASSIGN_OR_RETURN(Classifier classifier, Classifier::create(std::move(client), std::move(model),
-                                                                   {.labels = std::move(options.labels),
+                                                                   {.labels = options.labels,
                                                                     .top_k = options.top_k,
-                                                                    .output = std::move(options.output),
-                                                                    .predictor = std::move(options.predictor)}));
+                                                                    .output = options.output,
+                                                                    .inputs = options.inputs,
+                                                                    .outputs = options.outputs,
+                                                                    .version = options.version}));
   SHOAL_ASSIGN_OR_RETURN(
       vision::PictureModel pictures,
-      vision::PictureModel::create(classifier.predictor(), {std::move(options.preprocess), options.batch, options.submit},
-                                   usual_for_classes()));
+      vision::PictureModel::create(classifier.predictor(), options.preprocess.get(), options.batch, usual_for_classes()));
   return ImageClassifier(std::make_shared<const Impl>(Impl{std::move(classifier), std::move(pictures)}));
 }
 
-Result<std::vector<Classes>> ImageClassifier::classify(std::span<const Image> images) const {
+Result<std::vector<Classes>> ImageClassifier::classify(std::span<const Image> images, const SubmitOptions& options) const {
   if (!impl_) return tasks::moved_from("ImageClassifier");
-  return impl_->classify(images.size(), [&](std::size_t i) { return Result<Image>(images[i]); });
+  return impl_->classify(images.size(), options, [&](std::size_t i) { return Result<Image>(images[i]); });
 }
 
-Result<std::vector<Classes>> ImageClassifier::classify(std::span<const std::filesystem::path> files) const {
+Result<std::vector<Classes>> ImageClassifier::classify(std::span<const std::filesystem::path> files,
+                                                       const SubmitOptions& options) const {
   if (!impl_) return tasks::moved_from("ImageClassifier");
-  return impl_->classify(files.size(), [&](std::size_t i) { return Image::read(files[i]); });
+  return impl_->classify(files.size(), options, [&](std::size_t i) { return Image::read(files[i]); });
 }
 
-Result<Classes> ImageClassifier::classify(const Image& image) const {
-  SHOAL_ASSIGN_OR_RETURN(std::vector<Classes> all, classify(std::span(&image, 1)));
+Result<Classes> ImageClassifier::classify(const Image& image, const SubmitOptions& options) const {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<Classes> all, classify(std::span(&image, 1), options));
   return std::move(all.front());
 }
 
-Result<Classes> ImageClassifier::classify(const std::filesystem::path& file) const {
-  SHOAL_ASSIGN_OR_RETURN(std::vector<Classes> all, classify(std::span(&file, 1)));
+Result<Classes> ImageClassifier::classify(const std::filesystem::path& file, const SubmitOptions& options) const {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<Classes> all, classify(std::span(&file, 1), options));
   return std::move(all.front());
 }
 

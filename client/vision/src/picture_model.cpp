@@ -7,6 +7,7 @@
 #include "client/tasks/in_order.hpp"
 #include "client/vision/src/preprocessing.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/base/whole_options.hpp"
 
 namespace shoal::vision {
 namespace {
@@ -42,22 +43,26 @@ Result<InputSides> sides_of(const Predictor& predictor) {
 
 }  // namespace
 
-Result<PictureModel> PictureModel::create(Predictor predictor, PictureOptions options, const UsualWay& usual) {
+Result<PictureModel> PictureModel::create(Predictor predictor, const Preprocess* given, std::size_t batch,
+                                          const UsualWay& usual) {
   PictureModel model;
   model.predictor_ = std::move(predictor);
-  model.options_ = std::move(options);
-  if (model.options_.batch < 1)
+  model.batch_ = batch;
+  if (batch < 1)
     return invalid_argument("model '{}': a request needs a batch of at least 1 picture", model.predictor_.info().name);
-  SHOAL_RETURN_IF_ERROR(model.choose_preprocess(usual));
+  SHOAL_RETURN_IF_ERROR(model.choose_preprocess(given, usual));
   return model;
 }
 
-Status PictureModel::choose_preprocess(const UsualWay& usual) {
+Status PictureModel::choose_preprocess(const Preprocess* given, const UsualWay& usual) {
   SHOAL_ASSIGN_OR_RETURN(const InputSides sides, sides_of(predictor_));
   const ModelInfo& info = predictor_.info();
-  const auto& known = options_.preprocess ? options_.preprocess : info.preprocess;
+  const Preprocess* const known = given ? given : info.preprocess.get();
   const bool is_gray = !known && sides.channels == 1;
-  preprocess_ = known.value_or(is_gray ? Preprocess{.order = "GRAY", .mean = {0}, .scale = {1 / 255.0f}} : usual.preprocess);
+  if (known)
+    preprocess_ = whole(*known);
+  else
+    preprocess_ = is_gray ? Preprocess{.order = "GRAY", .mean = {0}, .scale = {1 / 255.0f}} : usual.preprocess;
   const auto fill_in = [&](std::int64_t& crop, std::int64_t side) {
     if (crop == 0) crop = side > 0 ? side : usual.side;
   };
@@ -97,16 +102,16 @@ Shape PictureModel::shape_of(std::size_t pictures) const {
 Result<std::vector<PictureModel::Batch>> PictureModel::prepare(std::size_t first, std::size_t count,
                                                                const GetPicture& get) const {
   std::vector<Batch> batches;
-  for (std::size_t begin = 0; begin < count; begin += options_.batch) {
-    const std::size_t size = std::min(options_.batch, count - begin);
+  for (std::size_t begin = 0; begin < count; begin += batch_) {
+    const std::size_t size = std::min(batch_, count - begin);
     SHOAL_ASSIGN_OR_RETURN(Tensor input, predictor_.allocate(predictor_.inputs()[0].name, shape_of(size)));
     batches.push_back({std::move(input), std::vector<PictureSize>(size)});
   }
   std::vector<Status> failures(count);
   const auto prepare_one = [&](std::size_t i) -> Status {
     SHOAL_ASSIGN_OR_RETURN(const Image image, get(first + i));
-    Batch& batch = batches[i / options_.batch];
-    const std::size_t at = i % options_.batch;
+    Batch& batch = batches[i / batch_];
+    const std::size_t at = i % batch_;
     batch.sizes[at] = {image.height(), image.width()};
     const std::span<float> values = batch.input.values<float>();
     const std::size_t size = values.size() / batch.sizes.size();
@@ -126,8 +131,8 @@ Result<std::vector<PictureModel::Batch>> PictureModel::prepare(std::size_t first
   return batches;
 }
 
-Status PictureModel::run(std::size_t count, const GetPicture& get, const TakeOutputs& take) const {
-  const std::size_t batch = options_.batch, requests = (count + batch - 1) / batch;
+Status PictureModel::run(std::size_t count, const SubmitOptions& options, const GetPicture& get, const TakeOutputs& take) const {
+  const std::size_t batch = batch_, requests = (count + batch - 1) / batch;
   // As many as there are threads; whole requests.
   const std::size_t threads =
       std::clamp<std::size_t>(static_cast<std::size_t>(std::max(cv::getNumThreads(), 1)), 1, kMostPreparedAtOnce);
@@ -146,7 +151,7 @@ Status PictureModel::run(std::size_t count, const GetPicture& get, const TakeOut
         inputs.push_back({predictor_.inputs()[0].name, std::move(prepared.front().input)});
         under_way.push_back(std::move(prepared.front().sizes));
         prepared.pop_front();
-        return predictor_.submit(std::move(inputs), options_.submit);
+        return predictor_.submit(std::move(inputs), options);
       },
       [&](std::size_t request, const Tensors& outputs) {
         const std::vector<PictureSize> sizes = std::move(under_way.front());

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,12 +12,6 @@
 #include "shoal/predictor.hpp"
 
 namespace shoal::vision {
-
-struct PictureOptions {
-  std::optional<Preprocess> preprocess;  ///< used instead of the model's own
-  std::size_t batch = 1;                 ///< pictures per request
-  SubmitOptions submit;                  ///< of each request
-};
 
 /// What is used if neither the options nor the model say how to prepare pictures.
 struct UsualWay {
@@ -37,7 +30,9 @@ class PictureModel {
  public:
   /// Errors: kFailedPrecondition (the model does not take pictures), kInvalidArgument (`batch` of 0, or a preprocessing that does
   /// not fit the model's input).
-  static Result<PictureModel> create(Predictor predictor, PictureOptions options, const UsualWay& usual);
+  ///   given  used instead of the model's own preprocessing; may be null
+  ///   batch  pictures per request
+  static Result<PictureModel> create(Predictor predictor, const Preprocess* given, std::size_t batch, const UsualWay& usual);
 
   using GetPicture = std::function<Result<Image>(std::size_t i)>;
   /// Takes the outputs of a request with pictures `first` and the following ones.
@@ -46,7 +41,7 @@ class PictureModel {
   /// earlier ones run.
   ///   get     thread-safe
   ///   Errors  those of the first picture or request that fails
-  Status run(std::size_t count, const GetPicture& get, const TakeOutputs& take) const;
+  Status run(std::size_t count, const SubmitOptions& options, const GetPicture& get, const TakeOutputs& take) const;
 
   const Preprocess& preprocess() const { return preprocess_; }  ///< with all sizes filled in
   const std::vector<std::string>& warnings() const { return warnings_; }
@@ -58,12 +53,12 @@ class PictureModel {
     std::vector<PictureSize> sizes;
   };
 
-  Status choose_preprocess(const UsualWay& usual);
+  Status choose_preprocess(const Preprocess* given, const UsualWay& usual);
   Result<std::vector<Batch>> prepare(std::size_t first, std::size_t count, const GetPicture& get) const;
   Shape shape_of(std::size_t pictures) const;
 
   Predictor predictor_;
-  PictureOptions options_;
+  std::size_t batch_ = 1;
   Preprocess preprocess_;
   std::vector<std::string> warnings_;
   bool is_interleaved_ = false;  ///< the input is NHWC

@@ -21,6 +21,7 @@ namespace shoal {
 namespace completion {
 class ClientCore;
 class PendingOutcome;
+struct ModelState;
 struct RequestState;
 }  // namespace completion
 class CompletionQueue;
@@ -71,18 +72,18 @@ class Model {
  public:
   Model() = default;  ///< none: everything answers kFailedPrecondition
 
-  const std::string& name() const { return name_; }
-  std::uint64_t version() const { return version_; }  ///< that was asked for; 0 = the default version, whichever that is
+  const std::string& name() const;
+  std::uint64_t version() const;  ///< that was asked for; 0 = the default version, whichever that is
   /// The description that is now known; a later call may return another one, after a reload. Never null.
   std::shared_ptr<const ModelInfo> info() const;
 
   /// As Client::submit(), predict(). A version in the options counts instead of the model's own.
-  Prediction submit(Tensors inputs, SubmitOptions options = {}) const;
-  Result<Tensors> predict(Tensors inputs, SubmitOptions options = {}) const;
+  Prediction submit(Tensors inputs, const SubmitOptions& options = {}) const;
+  Result<Tensors> predict(Tensors inputs, const SubmitOptions& options = {}) const;
   /// `co_await model.infer(inputs)` gives a Result<Tensors>. The coroutine goes on in the library's thread, as a callback of
   /// Prediction::then() does, or where `executor` runs it.
   ///   stop  when a stop is requested, the request is canceled; the coroutine waits until it has its outcome
-  Inference infer(Tensors inputs, SubmitOptions options = {}, std::stop_token stop = {}, Executor executor = {}) const;
+  Inference infer(Tensors inputs, const SubmitOptions& options = {}, std::stop_token stop = {}, Executor executor = {}) const;
   /// The same for a request that is used again. It must not be under way.
   Inference infer(Request request, std::stop_token stop = {}, Executor executor = {}) const;
 
@@ -90,10 +91,8 @@ class Model {
   friend class Client;
   friend class CompletionQueue;
   friend class Inference;
-  std::shared_ptr<completion::ClientCore> core_;
-  std::string name_;
-  std::uint64_t version_ = 0;
-  std::shared_ptr<const ModelInfo> first_info_;
+  const std::shared_ptr<completion::ClientCore>& core() const;
+  std::shared_ptr<const completion::ModelState> state_;
 };
 
 /// What runs models: Pool::client() runs them in the local daemon's workers, Engine::client() in this process. Code written for
@@ -108,14 +107,18 @@ class Client {
   /// Asks for the model's description, which may take as long as the model loads. `version` 0 is the default version.
   ///   Errors  kNotFound (no such model or version), kUnavailable, kCancelled
   Result<Model> model(std::string_view name, std::uint64_t version = 0) const;
-  Result<ModelInfo> describe(std::string_view model, std::uint64_t version = 0) const;
+  /// model(), and what is then known of it.
+  Result<ModelInfo> describe(std::string_view model, std::uint64_t version = 0) const {
+    const Result<Model> described = this->model(model, version);
+    return described.ok() ? Result<ModelInfo>(*described->info()) : described.status();
+  }
 
   /// Submits one request and returns at once. Every failure arrives in the Prediction. Throws std::bad_alloc only if there is no
   /// memory for the Prediction itself, or for its request; nothing is submitted then.
   ///   inputs   one per model input, in any order; shape and dtype as describe() says. Those of ModelInfo::state may be left out
-  Prediction submit(std::string_view model, Tensors inputs, SubmitOptions options = {}) const;
+  Prediction submit(std::string_view model, Tensors inputs, const SubmitOptions& options = {}) const;
   /// Submits one request and waits for its outputs.
-  Result<Tensors> predict(std::string_view model, Tensors inputs, SubmitOptions options = {}) const {
+  Result<Tensors> predict(std::string_view model, Tensors inputs, const SubmitOptions& options = {}) const {
     return submit(model, std::move(inputs), options).get();
   }
 

@@ -4,12 +4,14 @@
 #include <chrono>
 #include <cstdint>
 
+#include "shoal/options.hpp"
 #include "shoal/result.hpp"
 #include "shoal/tensor.hpp"
 
 namespace shoal {
 
 struct SubmitOptions {
+  StructSize<SubmitOptions> struct_size;
   /// From now, for the whole path. 0 = the model's default; negative: the request fails at once.
   std::chrono::nanoseconds timeout{0};
   /// A higher one goes first among the requests of this Pool; others keep their turns. One above 0 from a client that has neither
@@ -22,7 +24,7 @@ struct SubmitOptions {
   std::uint64_t flow = 0;
 };
 
-/// The result of a request. `ran` says whether the model may have run.
+/// The result of a request. A later release may add members. `ran` says whether the model may have run.
 enum class Ran : std::uint8_t { kNo = 0, kMaybe = 1, kYes = 2 };
 struct Outcome {
   Result<Tensors> outputs = Status(StatusCode::kInternal, "no outcome yet");

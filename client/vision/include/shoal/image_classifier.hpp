@@ -16,13 +16,14 @@
 namespace shoal {
 
 struct ImageClassifierOptions {
-  std::optional<Preprocess> preprocess;  ///< used instead of the model's own
-  std::size_t top_k = 5;                 ///< classes per picture, the most probable first; 0 = all, in the model's order
-  std::size_t batch = 1;                 ///< pictures per request, if the model takes several
-  SubmitOptions submit;                  ///< of each request
-  std::vector<std::string> labels;       ///< used instead of the model's own
-  std::string output;                    ///< which output has the scores; empty = the first
-  PredictorOptions predictor;            ///< descriptors and version
+  StructSize<ImageClassifierOptions> struct_size;
+  Optional<Preprocess> preprocess;  ///< used instead of the model's own
+  std::size_t top_k = 5;            ///< classes per picture, the most probable first; 0 = all, in the model's order
+  std::size_t batch = 1;            ///< pictures per request, if the model takes several
+  List<Text> labels;                ///< used instead of the model's own
+  Text output;                      ///< which output has the scores; empty = the first
+  List<DataDesc> inputs, outputs;   ///< as in PredictorOptions
+  std::uint64_t version = 0;        ///< likewise
 };
 
 /// Turns pictures into a model's input, runs the model, and reads its classes as Classifier does.
@@ -35,19 +36,19 @@ class ImageClassifier {
   /// (0..1 for one channel) and adds a warning.
   ///   Errors  those of Classifier::create(); kFailedPrecondition (the model does not take pictures); kInvalidArgument (the
   ///           preprocessing does not fit the model's input, or `batch` is 0)
-  static Result<ImageClassifier> create(Client client, std::string model, ImageClassifierOptions options = {});
+  static Result<ImageClassifier> create(Client client, std::string model, const ImageClassifierOptions& options = {});
 
   /// The classes of one picture: of a file, of Image::decode(bytes), Image::from_pixels(pixels, ...) or to_image(mat).
   ///   Errors  those of Image::read(), Client::submit() and Classifier::read(); kInvalidArgument (the picture has no pixels, or
   ///   is
   ///           so thin that resizing it would make a side longer than 32768 pixels or the whole larger than 2^28)
-  Result<Classes> classify(const Image& image) const;
-  Result<Classes> classify(const std::filesystem::path& file) const;
+  Result<Classes> classify(const Image& image, const SubmitOptions& options = {}) const;
+  Result<Classes> classify(const std::filesystem::path& file, const SubmitOptions& options = {}) const;
   /// The classes of many pictures, in the same order. Sends requests of `batch` pictures, several at the same time, and reads and
   /// prepares the next pictures meanwhile, on OpenCV's threads.
   ///   Errors  those of the first picture or request that fails
-  Result<std::vector<Classes>> classify(std::span<const Image> images) const;
-  Result<std::vector<Classes>> classify(std::span<const std::filesystem::path> files) const;
+  Result<std::vector<Classes>> classify(std::span<const Image> images, const SubmitOptions& options = {}) const;
+  Result<std::vector<Classes>> classify(std::span<const std::filesystem::path> files, const SubmitOptions& options = {}) const;
 
   const ModelInfo& info() const&;
   ModelInfo info() && { return std::as_const(*this).info(); }

@@ -25,15 +25,16 @@ enum class DetectionFormat : std::uint8_t {
 };
 
 struct ObjectDetectorOptions {
-  std::optional<Preprocess> preprocess;  ///< used instead of the model's own
-  float threshold = 0.5f;                ///< detections with a lower score are left out
-  std::size_t top_k = 0;                 ///< detections per picture; 0 = all
-  std::size_t batch = 1;                 ///< pictures per request, if the model takes several
+  StructSize<ObjectDetectorOptions> struct_size;
+  Optional<Preprocess> preprocess;  ///< used instead of the model's own
+  float threshold = 0.5f;           ///< detections with a lower score are left out
+  std::size_t top_k = 0;            ///< detections per picture; 0 = all
+  std::size_t batch = 1;            ///< pictures per request, if the model takes several
   DetectionFormat format = DetectionFormat::kAuto;
-  std::vector<std::string> outputs;  ///< names of the one or three outputs; empty = found by their shapes
-  std::vector<std::string> labels;   ///< used instead of the model's own
-  SubmitOptions submit;              ///< of each request
-  PredictorOptions predictor;        ///< descriptors and version
+  List<Text> detections;           ///< names of the one or three outputs that have them; empty = found by their shapes
+  List<Text> labels;               ///< used instead of the model's own
+  List<DataDesc> inputs, outputs;  ///< as in PredictorOptions
+  std::uint64_t version = 0;       ///< likewise
 };
 
 /// A rectangle in pixels of the picture: x to the right, y down, (0, 0) is the upper left corner of the first pixel.
@@ -60,18 +61,18 @@ class ObjectDetector {
   ///   Errors  those of Predictor::create(); kFailedPrecondition (the model takes no pictures, or its outputs are no detections:
   ///           lists them); kNotFound (no such output); kInvalidArgument (the preprocessing does not fit the input, or the input
   ///           leaves the size open and there is no `crop`)
-  static Result<ObjectDetector> create(Client client, std::string model, ObjectDetectorOptions options = {});
+  static Result<ObjectDetector> create(Client client, std::string model, const ObjectDetectorOptions& options = {});
 
   /// The objects in a picture, those with the highest scores first. Rows with a class, score or box that is no number, and boxes
   /// outside the picture, are left out; boxes are cut at its sides.
   ///   Errors  those of Image::read() and Client::submit(); kInvalidArgument (a picture without pixels, or too thin);
   ///           kFailedPrecondition (the outputs are no detections, a class beyond the labels, or boxes of kAuto that are no
   ///           shares)
-  Result<Detections> detect(const Image& image) const;
-  Result<Detections> detect(const std::filesystem::path& file) const;
+  Result<Detections> detect(const Image& image, const SubmitOptions& options = {}) const;
+  Result<Detections> detect(const std::filesystem::path& file, const SubmitOptions& options = {}) const;
   /// The objects in many pictures, in the same order, as ImageClassifier::classify().
-  Result<std::vector<Detections>> detect(std::span<const Image> images) const;
-  Result<std::vector<Detections>> detect(std::span<const std::filesystem::path> files) const;
+  Result<std::vector<Detections>> detect(std::span<const Image> images, const SubmitOptions& options = {}) const;
+  Result<std::vector<Detections>> detect(std::span<const std::filesystem::path> files, const SubmitOptions& options = {}) const;
 
   const ModelInfo& info() const&;
   ModelInfo info() && { return std::as_const(*this).info(); }

@@ -116,7 +116,7 @@ TEST(ObjectDetector, ReadsTheThreeOutputsOfGluonCv) {
   EXPECT_EQ(found[0].label, "") << "the model has no labels";
   expect_box(found[0].box, {40, 60, 200, 180});
   std::swap(model.info.outputs[0], model.info.outputs[2]);  // boxes first; ids stand behind scores
-  const auto named = ObjectDetector::create(model, "yolo", {.outputs = {"ids", "scores", "boxes"}});
+  const auto named = ObjectDetector::create(model, "yolo", {.detections = {"ids", "scores", "boxes"}});
   EXPECT_TRUE(named.ok()) << named.status().to_string();
 }
 
@@ -204,8 +204,8 @@ TEST(ObjectDetector, AModelThatIsNoDetectorIsRefused) {
   const auto refused = [&](ObjectDetectorOptions options = {}) {
     return ObjectDetector::create(model, "ssd", std::move(options)).status();
   };
-  EXPECT_EQ(refused({.outputs = {"nothing"}}).code(), StatusCode::kNotFound);
-  EXPECT_EQ(refused({.outputs = {"cls_prob", "detection_output"}}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused({.detections = {"nothing"}}).code(), StatusCode::kNotFound);
+  EXPECT_EQ(refused({.detections = {"cls_prob", "detection_output"}}).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(refused({.format = DetectionFormat::kIdsScoresBoxes}).code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(ObjectDetector::create(model, "other").status().code(), StatusCode::kNotFound);
   model.info.outputs = {{"prob", DType::kFloat32, {-1, 1000}}};
@@ -213,7 +213,7 @@ TEST(ObjectDetector, AModelThatIsNoDetectorIsRefused) {
   EXPECT_TRUE(says(refused().message(), {"'ssd'", "'prob' float32 ?x1000", "batch x rows x 6"}));
   model.info.outputs = {{"a", DType::kFloat32, {-1, 5, 6}}, {"b", DType::kFloat32, {-1, 5, 6}}};
   EXPECT_EQ(refused().code(), StatusCode::kFailedPrecondition) << "which one?";
-  EXPECT_TRUE(refused({.outputs = {"b"}}).ok());
+  EXPECT_TRUE(refused({.detections = {"b"}}).ok());
   model.info.outputs.clear();
   EXPECT_EQ(refused().code(), StatusCode::kFailedPrecondition);
   model.info.inputs[0].dtype = DType::kInt32;

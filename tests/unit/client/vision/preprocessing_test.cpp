@@ -95,7 +95,7 @@ TEST(Preprocessing, GrayIsOneChannel) {
 TEST(Preprocessing, WhatCannotBeDoneIsRefused) {
   const Preprocess good{.crop_height = 4, .crop_width = 4};
   for (const auto& change : std::vector<void (*)(Preprocess&)>{
-           [](Preprocess& p) { p.order = "YUV"; }, [](Preprocess& p) { p.mean = {1}; }, [](Preprocess& p) { p.scale.clear(); },
+           [](Preprocess& p) { p.order = "YUV"; }, [](Preprocess& p) { p.mean = {1}; }, [](Preprocess& p) { p.scale = {}; },
            [](Preprocess& p) { p.resize = -1; }, [](Preprocess& p) { p.resize = 4, p.letterbox = true; },
            [](Preprocess& p) { p.crop_width = 0; }, [](Preprocess& p) { p.crop_height = 1 << 20; }}) {
     Preprocess bad = good;

@@ -125,22 +125,23 @@ TEST_F(ProgramTest, ServesRequestsThatDoNotBlock) {
 
 TEST(EngineOfBytes, NamesWhatIsMissing) {
   const std::string without_w = test::list({test::record(test::Era::kV2, {1}, 0, test::floats(1))}, {"arg:other"});
-  const ModelBytes model{.name = "net", .graph = kSymbol, .parameters = std::as_bytes(std::span(without_w))};
-  const auto engine = Engine::load(model, {.shapes = {{{"data", DType::kFloat32, {1, kNumbers}}}}});
+  const auto engine = Engine::load_bytes("net", kSymbol, std::as_bytes(std::span(without_w)),
+                                         {.shapes = {{{"data", DType::kFloat32, {1, kNumbers}}}}});
   EXPECT_EQ(engine.status().code(), StatusCode::kInvalidArgument);
   EXPECT_TRUE(test::says(engine.status().message(), {"model 'net'", "params holds no 'w'", "'fc'"}));
 }
 
 TEST(EngineOfBytes, IsDescribedByWhatItIsGiven) {
   const std::string bytes = params();
-  const ModelBytes model{.name = "net", .graph = kSymbol, .parameters = std::as_bytes(std::span(bytes))};
-  Engine engine = Engine::load(model, {.shapes = {{{"data", DType::kFloat32, {-1, kNumbers}}}}}).value();
+  const auto parameters = std::as_bytes(std::span(bytes));
+  Engine engine =
+      Engine::load_bytes("net", kSymbol, parameters, {.shapes = {{{"data", DType::kFloat32, {-1, kNumbers}}}}}).value();
   const ModelInfo info = engine.describe().value();
   EXPECT_EQ(info.name, "net");
   EXPECT_EQ(info.inputs.at(0).shape, Shape({-1, kNumbers}));
   EXPECT_EQ(info.outputs.at(0).name, "relu_output");
   EXPECT_TRUE(engine.ignored_inputs().empty());
-  EXPECT_EQ(Engine::load(model, {}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Engine::load_bytes("net", kSymbol, parameters).status().code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace

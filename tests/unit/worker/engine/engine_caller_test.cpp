@@ -174,20 +174,20 @@ TEST_F(EngineTest, CallsItsCallerBackInTheCallersSettings) {
   const CacheDirectory cache(directory_);
   const UnusualThread thread;
   int calls = 0;
-  const auto engine = Engine::load(shipped_model(), {.threads = 1, .tuning_ms = 300, .on_measuring = [&](auto, auto) {
-                                                       if (calls++ == 0) UnusualThread::expect_unchanged("in on_measuring()");
-                                                       std::feraiseexcept(FE_INEXACT);  // its own affair
-                                                     }});
+  const auto engine = Engine::load(shipped_model(), {.threads = 1, .tuning_ms = 300}, [&](auto, auto) {
+    if (calls++ == 0) UnusualThread::expect_unchanged("in on_measuring()");
+    std::feraiseexcept(FE_INEXACT);  // its own affair
+  });
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();
   EXPECT_GT(calls, 0);
   std::feclearexcept(FE_ALL_EXCEPT);
 }
 
+const OnMeasuring kThrowing = [](auto, auto) { throw std::runtime_error("enough"); };
+
 TEST_F(EngineTest, AnExceptionOfTheCallbackEndsTheLoadAndIsItsError) {
   const CacheDirectory cache(directory_);
-  const auto engine =
-      Engine::load(shipped_model(),
-                   {.threads = 1, .tuning_ms = 20'000, .on_measuring = [](auto, auto) { throw std::runtime_error("enough"); }});
+  const auto engine = Engine::load(shipped_model(), {.threads = 1, .tuning_ms = 20'000}, kThrowing);
   EXPECT_EQ(engine.status().code(), StatusCode::kInternal);
   EXPECT_NE(engine.status().message().find("enough"), std::string::npos) << engine.status().message();
 }
@@ -201,16 +201,15 @@ TEST_F(EngineTest, AProcessWithThreadsIsNotForkedToMeasure) {
   std::promise<void> end;
   const std::jthread other([ended = end.get_future()] { ended.wait(); });
   int calls = 0;
-  EngineOptions options{.threads = 1, .tuning_ms = 300, .on_measuring = [&](auto, auto) { ++calls; }};
+  EngineOptions options{.threads = 1, .tuning_ms = 300};
   for (const bool is_measured : {false, true}) {
-    const auto engine = Engine::load(shipped_model(), options);
+    const auto engine = Engine::load(shipped_model(), options, [&](auto, auto) { ++calls; });
     ASSERT_TRUE(engine.ok()) << engine.status().to_string();
     EXPECT_EQ(engine->warnings(), std::vector<std::string>());
     EXPECT_EQ(std::exchange(calls, 0) == 0, is_measured);  // the other process has left its record here
   }
   options.threads = 2;  // has a record of its own
-  options.on_measuring = [](auto, auto) { throw std::runtime_error("enough"); };
-  EXPECT_EQ(Engine::load(shipped_model(), options).status().code(), StatusCode::kInternal);
+  EXPECT_EQ(Engine::load(shipped_model(), options, kThrowing).status().code(), StatusCode::kInternal);
   int status = 0;
   EXPECT_TRUE(::waitpid(-1, &status, WNOHANG) == -1 && errno == ECHILD) << "a child is left";
   EXPECT_EQ(forks, 0);
@@ -230,7 +229,7 @@ TEST_F(EngineTest, AnotherProcessMeasuresNoLongerThanALoadMayTake) {
     std::ifstream children("/proc/thread-self/children");
     for (pid_t child = 0; children >> child;) ::kill(child, SIGSTOP);
   };
-  const auto engine = Engine::load(model, {.threads = 1, .tuning_ms = 300, .on_measuring = stop_the_other});
+  const auto engine = Engine::load(model, {.threads = 1, .tuning_ms = 300}, stop_the_other);
   end.set_value();
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();
   EXPECT_LT(waited, std::chrono::seconds(10)) << "30 s and three times tuning_ms are more";
@@ -250,8 +249,8 @@ TEST_F(EngineTest, AnotherProcessMeasuresWithAGoldenCaseOfARelativePath) {
   std::promise<void> end;
   const std::jthread other([ended = end.get_future()] { ended.wait(); });
   int calls = 0;
-  const auto engine = Engine::load(std::filesystem::relative(model),
-                                   {.threads = 1, .tuning_ms = 300, .on_measuring = [&](auto, auto) { ++calls; }});
+  const auto engine =
+      Engine::load(std::filesystem::relative(model), {.threads = 1, .tuning_ms = 300}, [&](auto, auto) { ++calls; });
   end.set_value();
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();
   EXPECT_EQ(engine->warnings(), std::vector<std::string>());

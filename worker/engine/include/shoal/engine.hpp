@@ -17,27 +17,22 @@
 namespace shoal {
 
 struct EngineOptions {
-  std::string device;      ///< "cpu" or "cpu-reference"; empty = as model.toml says
-  std::string precision;   ///< "f32", "f32-fast", "bf16" or "auto"; empty = as model.toml says
+  StructSize<EngineOptions> struct_size;
+  Text device;             ///< "cpu" or "cpu-reference"; empty = as model.toml says
+  Text precision;          ///< "f32", "f32-fast", "bf16" or "auto"; empty = as model.toml says
   int threads = 0;         ///< cores per run; 0 = as model.toml says
   int contexts = 1;        ///< runs at the same time, each with its own activation arena
   int queue_limit = 1024;  ///< submitted requests that may wait; submit() answers one more with kOverloaded at once. At least 1
   int tuning_ms = -1;      ///< how long load() may measure algorithms; 0 = not at all, -1 = as model.toml says, 10 s by default
   /// Input sets to compile at load; empty = as model.toml says. The first decides the weight layouts. If there is only one, it
   /// may have open sizes (-1), as `inputs` in model.toml.
-  std::vector<std::vector<TensorSpec>> shapes;
-  /// Called about ten times a second, by load(), while it measures which algorithms are fastest on this machine: the first load
-  /// of a model does, for at most `budget` (model.toml's tuning_ms). If it throws, measuring ends, and load() returns kInternal
-  /// with the exception's text.
-  std::function<void(std::chrono::milliseconds spent, std::chrono::milliseconds budget)> on_measuring = {};
+  List<List<TensorSpec>> shapes;
 };
 
-/// A model in memory: what its files would hold. Nothing of it is referred to after load().
-struct ModelBytes {
-  std::string_view name;                  ///< of the model, for messages and describe()
-  std::string_view graph;                 ///< the text of NAME-symbol.json
-  std::span<const std::byte> parameters;  ///< the bytes of NAME-0000.params
-};
+/// Called about ten times a second, by Engine::load(), while it measures which algorithms are fastest on this machine: the first
+/// load of a model does, for at most `budget` (model.toml's tuning_ms). If it throws, measuring ends, and load() returns
+/// kInternal with the exception's text.
+using OnMeasuring = std::function<void(std::chrono::milliseconds spent, std::chrono::milliseconds budget)>;
 
 /// One model in this process: one copy of its weights, `contexts` runs at a time over one program. Outputs are bit-equal to the
 /// pool's for the same shapes and choices of algorithms. Let its threads sleep between runs: shoal/passive_openmp.hpp. load() and
@@ -60,10 +55,14 @@ class Engine {
   /// ~/.cache/shoal, and every later load reads it, also in the pool. If none of these can be written, nothing is measured.
   ///   Errors  kNotFound, kInvalidArgument, kUnimplemented, kDataLoss: file, node or key named; kFailedPrecondition: out of
   ///           memory; kInternal: on_measuring threw
-  static Result<Engine> load(const std::string& path, EngineOptions options = {});
+  static Result<Engine> load(const std::string& path, const EngineOptions& options = {}, const OnMeasuring& on_measuring = {});
   /// The same for a model in memory. There is no model.toml, so `options.shapes` says which shapes the inputs have. Algorithms
   /// are not measured.
-  static Result<Engine> load(const ModelBytes& model, EngineOptions options = {});
+  ///   name        of the model, for messages and describe()
+  ///   graph       the text of NAME-symbol.json
+  ///   parameters  the bytes of NAME-0000.params
+  static Result<Engine> load_bytes(std::string_view name, std::string_view graph, std::span<const std::byte> parameters,
+                                   const EngineOptions& options = {});
 
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
@@ -78,12 +77,12 @@ class Engine {
   ///   Errors   kNotFound (another name or version), kOverloaded (`queue_limit` requests wait; Outcome::retry_after says when to
   ///            try again), kDeadlineExceeded (before it began), kCancelled, kInternal (no thread can be started), and those of
   ///            run()
-  Prediction submit(std::string_view model, Tensors inputs, SubmitOptions options = {});
+  Prediction submit(std::string_view model, Tensors inputs, const SubmitOptions& options = {});
   /// Submits one request and waits for its outputs.
-  Result<Tensors> predict(std::string_view model, Tensors inputs, SubmitOptions options = {}) {
+  Result<Tensors> predict(std::string_view model, Tensors inputs, const SubmitOptions& options = {}) {
     return submit(model, std::move(inputs), options).get();
   }
-  Result<ModelInfo> describe(std::string_view model = {}, std::uint64_t version = 0);
+  Result<ModelInfo> describe(std::string_view model = {}, std::uint64_t version = 0) { return client().describe(model, version); }
 
   /// This engine for code that takes any Client: handles of models, completion queues, coroutines.
   Client client() const;
