@@ -36,13 +36,11 @@ class FileFetcher {
 
   enum class Need { kRequired, kOptional };
   /// A file that has not changed since the last time is not sent again. One that broke off goes on where it ended.
-  ///   Returns  nothing if the server does not have it and it is optional. A server that refuses it (403), as some do for all
-  ///   files
-  ///            that they do not have, counts as not having it: then there is a warning
-  ///   Errors   kNotFound, kPermissionDenied, kUnavailable (the server, the network), kDataLoss (wrong checksum, cut off without
-  ///   a
-  ///            way to notice), kFailedPrecondition (too large, the disk is full, redirects), kDeadlineExceeded, kCancelled. All
-  ///            name the URL. No half file is left as a whole one
+  ///   Returns  nothing if the server does not have it and it is optional. Some servers refuse (403) all files that they do
+  ///            not have: so that counts as not having it, too, and there is a warning
+  ///   Errors   kNotFound, kPermissionDenied, kUnavailable (the server, the network), kDataLoss (wrong checksum, no way to
+  ///            notice that it is cut off), kFailedPrecondition (too large, the disk is full, redirects), kDeadlineExceeded,
+  ///            kCancelled. All name the URL. No half file is left as a whole one
   Result<std::optional<FileRecord>> fetch(const std::string& name, Need need);
 
   DirectoryCache& cache() { return cache_; }

@@ -18,7 +18,7 @@
 namespace shoal::fetch {
 namespace {
 
-constexpr std::size_t kMostText = 4096, kMostHeaders = 256, kLongestHeader = 4096, kMostErrorBytes = 1 << 20;
+constexpr std::size_t kMostText = 4096, kMostHeaderBytes = 1 << 16, kMostErrorBytes = 1 << 20;
 constexpr const char* kLocalFile = "file:";
 #ifndef SHOAL_VERSION
 #define SHOAL_VERSION "0"
@@ -44,18 +44,21 @@ std::string origin_of(const std::string& url) {
   return origin;
 }
 
+/// Host and port. What comes before '@' is a user, even if it looks like a host.
 std::string_view authority_of(std::string_view url) {
   const std::size_t begin = url.find("://") + 3;
-  return url.substr(begin, url.find_first_of("/?#", begin) - begin);
+  const std::string_view authority = url.substr(begin, url.find_first_of("/?#", begin) - begin);
+  return authority.substr(authority.rfind('@') + 1);
 }
 
 Status check_redirect(const HttpRequest& request, const std::string& from, const std::string& to) {
   if (to.starts_with("https://")) return {};
-  if (!to.starts_with("http://")) return failed_precondition("{}: redirects to {}, which is not fetched", from, to);
+  const std::string what = format("{}: redirects to {}", shown_url(from), shown_url(to));
+  if (!to.starts_with("http://")) return failed_precondition("{}, which is not fetched", what);
   if (from.starts_with("https://"))
-    return failed_precondition("{}: redirects to {}, where nothing is encrypted: use a URL that stays with https://", from, to);
+    return failed_precondition("{}, where nothing is encrypted: use a URL that stays with https://", what);
   if (request.allows_http || is_loopback(authority_of(to))) return {};
-  return failed_precondition("{}: redirects to {}: set SHOAL_FETCH_HTTP=1 to fetch from other hosts by http://", from, to);
+  return failed_precondition("{}: set SHOAL_FETCH_HTTP=1 to fetch from other hosts by http://", what);
 }
 
 bool is_transient(CURLcode code) {
@@ -69,6 +72,14 @@ bool is_transient(CURLcode code) {
 bool is_transient(int status) {
   constexpr int kTransient[] = {408, 429, 500, 502, 503, 504};
   return std::ranges::count(kTransient, status) > 0;
+}
+
+Status proxy_refuses(const std::string& what, int status) {
+  if (status == 407)
+    return permission_denied("{}: the proxy refuses it (HTTP {}): write its user and password into https_proxy", what, status);
+  if (status == 403)
+    return permission_denied("{}: the proxy refuses it (HTTP {}): no_proxy names hosts without it", what, status);
+  return unavailable("{}: the proxy answers HTTP {}", what, status);
 }
 
 std::string certificates() {
@@ -119,7 +130,7 @@ struct HttpClient::Transfer {
   HttpReply reply = {};
   Status failure = {};  ///< that ended it from here
   bool has_begun = false;
-  std::uint64_t error_bytes = 0;
+  std::uint64_t error_bytes = 0, header_bytes = 0;
   std::uint64_t heard_ns = monotonic_now_ns();
   curl_off_t heard_bytes = 0;
   char message[CURL_ERROR_SIZE] = {};
@@ -183,14 +194,14 @@ struct HttpClient::Transfer {
     auto& transfer = *static_cast<Transfer*>(self);
     const bool goes_on = transfer.guard([&]() -> Status {
       transfer.heard_ns = monotonic_now_ns();
+      transfer.header_bytes += size;
+      if (transfer.header_bytes > kMostHeaderBytes) return unavailable("the server sends more headers than any file needs");
       std::string_view line(data, size);
       while (line.ends_with('\n') || line.ends_with('\r')) line.remove_suffix(1);
       if (line.starts_with("HTTP/")) transfer.reply.headers.clear();  // of an answer like 100, which comes before
       if (line.empty()) return transfer.headers_end();
       const std::size_t colon = line.find(':');
       if (colon == line.npos) return {};
-      if (transfer.reply.headers.size() >= kMostHeaders || size > kLongestHeader)
-        return unavailable("the server sends more headers than any file needs");
       const std::size_t begin = line.find_first_not_of(" \t", colon + 1);
       transfer.reply.headers[lower(line.substr(0, colon))] = begin == line.npos ? "" : line.substr(begin);
       return {};
@@ -226,6 +237,7 @@ void HttpClient::set_up(const HttpRequest& request, const std::string& url, bool
   set(CURLOPT_PROTOCOLS_STR, request.url.starts_with(kLocalFile) ? "file" : "http,https");
   set(CURLOPT_PATH_AS_IS, 1L);  // as it was signed
   set(CURLOPT_NOSIGNAL, 1L);
+  set(CURLOPT_QUICK_EXIT, 1L);  // at the deadline nobody waits for a name service
   set(CURLOPT_FOLLOWLOCATION, 0L);
   set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
   set(CURLOPT_USERAGENT, "shoal/" SHOAL_VERSION);
@@ -250,14 +262,14 @@ void HttpClient::set_up(const HttpRequest& request, const std::string& url, bool
 }
 
 HttpOutcome HttpClient::hop(const HttpRequest& request, const std::string& url, bool is_first_host, Body& body) {
-  Transfer transfer{.course = course_, .body = body, .curl = curl_, .reply = {.url = url}};
+  Transfer transfer{.course = course_, .body = body, .curl = curl_, .reply = {.url = shown_url(url)}};
   set_up(request, url, is_first_host, transfer);
   const CURLcode code = ::curl_easy_perform(curl_);
   if (code == CURLE_OK) transfer.guard([&] { return transfer.begin(); });
   ::curl_easy_setopt(curl_, CURLOPT_ERRORBUFFER, nullptr);
   HttpOutcome outcome{.reply = std::move(transfer.reply)};
   if (!transfer.failure.ok()) {
-    outcome.status = transfer.failure.with_context(url);
+    outcome.status = transfer.failure.with_context(outcome.reply.url);
     outcome.may_succeed_later = transfer.failure.code() == StatusCode::kUnavailable;
     return outcome;
   }
@@ -267,14 +279,20 @@ HttpOutcome HttpClient::hop(const HttpRequest& request, const std::string& url, 
   }
   outcome.may_succeed_later = is_transient(code);
   const std::string why = transfer.message[0] != '\0' ? transfer.message : ::curl_easy_strerror(code);
-  if (code == CURLE_FILE_COULDNT_READ_FILE) {
-    outcome.status = not_found("{}: it cannot be read: {}", url, why);
+  const std::string& shown = outcome.reply.url;
+  long proxy_status = 0;
+  ::curl_easy_getinfo(curl_, CURLINFO_HTTP_CONNECTCODE, &proxy_status);
+  if (proxy_status >= 400) {
+    outcome.may_succeed_later = is_transient(static_cast<int>(proxy_status));
+    outcome.status = proxy_refuses(shown, static_cast<int>(proxy_status));
+  } else if (code == CURLE_FILE_COULDNT_READ_FILE) {
+    outcome.status = not_found("{}: it cannot be read: {}", shown, why);
   } else if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE) {
     outcome.status = permission_denied(
         "{}: the server cannot be trusted: {}. If its certificate is your own, name the file of its authority in CURL_CA_BUNDLE",
-        url, why);
+        shown, why);
   } else {
-    outcome.status = unavailable("{}: {}", url, why);
+    outcome.status = unavailable("{}: {}", shown, why);
   }
   return outcome;
 }
@@ -293,7 +311,7 @@ HttpOutcome HttpClient::get(const HttpRequest& request, Body& body) {
     outcome.status = check_redirect(request, url, next);
     if (outcome.status.ok() && redirects == kMostRedirects) {
       outcome.status = failed_precondition("{}: more than {} redirects, the last one to {}: the server redirects in a circle",
-                                           request.url, kMostRedirects, next);
+                                           shown_url(request.url), kMostRedirects, shown_url(next));
     }
     if (!outcome.status.ok()) return outcome;
     url = next;

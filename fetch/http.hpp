@@ -30,7 +30,7 @@ struct HttpRequest {
 struct HttpReply {
   int status = 0;                                           ///< 200 also for file://
   std::map<std::string, std::string, std::less<>> headers;  ///< names in lower case
-  std::string url;                                          ///< that answered
+  std::string url;                                          ///< that answered, for people: as shown_url() has it
   std::string text;                                         ///< the beginning of an answer other than 2xx
   bool shows_its_end = false;                               ///< a body that is cut off is noticed
 
@@ -67,8 +67,8 @@ class HttpClient {
 
   /// Follows at most kMostRedirects redirects, never from https:// to http://. Proxies are those of the environment
   /// (https_proxy, no_proxy, ...). User and password for the first host may be in ~/.netrc.
-  ///   Errors  kUnavailable: connecting, TLS, a broken connection, a stall; kFailedPrecondition: redirects in a circle or to
-  ///           http://; those of `body` and Course::check(). All name the URL
+  ///   Errors  kUnavailable: connecting, TLS, a broken connection, a stall; kPermissionDenied: a certificate, the proxy refuses;
+  ///           kFailedPrecondition: redirects in a circle or to http://; those of `body` and Course::check(). All name the URL
   HttpOutcome get(const HttpRequest& request, Body& body);
 
   static constexpr int kMostRedirects = 10;

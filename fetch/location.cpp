@@ -17,11 +17,6 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_web(std::string_view scheme) { return scheme == "http" || scheme == "https"; }
 
 Status check_authority(std::string_view url, std::string_view scheme, std::string_view authority) {
-  if (authority.find('@') != authority.npos) {
-    return invalid_argument(
-        "the URL for host '{}' contains a user: URLs are shown and logged, so write user and password into ~/.netrc",
-        authority.substr(authority.rfind('@') + 1));
-  }
   const auto is_fine = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("-._:[]").find(c) != std::string_view::npos;
   };
@@ -50,6 +45,14 @@ std::string_view without_epoch(std::string_view name) {
 bool is_file_name(std::string_view name) {
   return !name.empty() && name.size() <= 255 && name != "." && name != ".." && name.find('/') == name.npos &&
          std::ranges::none_of(name, is_control);
+}
+
+std::string shown_url(std::string_view url) {
+  url = url.substr(0, url.find_first_of("?#"));
+  const std::size_t separator = url.find("://");
+  if (separator == url.npos) return std::string(url);
+  const std::string_view rest = url.substr(separator + 3), authority = rest.substr(0, rest.find('/'));
+  return format("{}://{}{}", url.substr(0, separator), authority.substr(authority.rfind('@') + 1), rest.substr(authority.size()));
 }
 
 std::string percent_encoded(std::string_view text, bool keep_slash) {
@@ -90,13 +93,12 @@ Result<Location> parse_location(std::string_view url) {
   }
   if (location.scheme.empty())
     return invalid_argument("'{}' is not a URL: it must begin with https://, s3://, hdfs:// or file://", url);
+  SHOAL_RETURN_IF_ERROR(check_url(url));
   const std::string_view rest = url.substr(location.scheme.size() + 3);
   location.authority = rest.substr(0, rest.find('/'));
   SHOAL_RETURN_IF_ERROR(check_authority(url, location.scheme, location.authority));
   std::string path(rest.substr(std::min(location.authority.size() + 1, rest.size())));
   if (is_web(location.scheme)) {
-    if (path.find_first_of("?#") != path.npos)
-      return invalid_argument("'{}': names of files are added to the URL, so it must not contain '?' or '#'", url);
     SHOAL_ASSIGN_OR_RETURN(path, percent_decoded(path));
   }
   const std::size_t slash = path.rfind('/');

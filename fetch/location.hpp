@@ -26,6 +26,9 @@ struct Location {
 ///           machine, unless SHOAL_FETCH_HTTP=1
 Result<Location> parse_location(std::string_view url);
 
+/// Any URL for errors and logs: without user and query, where redirects carry signatures and tokens.
+std::string shown_url(std::string_view url);
+
 /// "resnet-50" of "resnet-50@7", else `name`.
 std::string_view without_epoch(std::string_view name);
 

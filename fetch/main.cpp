@@ -47,7 +47,7 @@ Result<fs::path> make_cache() {
 /// What libraries read of the user's files.
 std::vector<fs::path> readable_files(const Location& location) {
   std::vector<fs::path> files;
-  if (location.scheme == "file") files.push_back("/" + location.directory);
+  if (location.scheme == "file") files.push_back("/");  // its files may be links to anywhere
   if (const char* const home = std::getenv("HOME")) files.push_back(fs::path(home) / ".netrc");
   for (const char* const name : {"CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR", "AWS_CA_BUNDLE", "OPENSSL_CONF"}) {
     if (const char* const file = std::getenv(name)) files.push_back(file);

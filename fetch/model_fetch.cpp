@@ -108,8 +108,7 @@ class ModelFetch {
   Status no_list(const RemoteDirectory& directory) const {
     return not_found(
         "{}: the server does not list its files, and has no SHA256SUMS there: name the model, as in {}PREFIX for "
-        "{}PREFIX-symbol.json "
-        "and {}PREFIX-0000.params",
+        "{}PREFIX-symbol.json and {}PREFIX-0000.params",
         directory.url_of(), directory.url_of(), directory.url_of(), directory.url_of());
   }
 
@@ -243,11 +242,13 @@ class ModelFetch {
   /// What a user of this machine names by an absolute path is a file of this machine.
   static bool is_here(const std::string& named, bool is_users) { return is_users && fs::path(named).is_absolute(); }
 
-  /// A server must not choose which files of this machine are read: labels are shown to clients.
+  /// A server must not choose which files of this machine are read: labels are shown to clients. Nor may it choose that
+  /// `shoal fetch URL ~` writes ~/.profile.
   static Status check_named(std::string_view key, const std::string& named, const RemoteDirectory& directory) {
-    if (is_file_name(named)) return {};
-    return invalid_argument("{}: '{}' is '{}': in a model that is fetched it must be the name of a file beside model.toml",
-                            directory.url_of(kConfig), key, named);
+    if (is_file_name(named) && named.front() != '.') return {};
+    return invalid_argument(
+        "{}: '{}' is '{}': in a model that is fetched it must be the name of a visible file beside model.toml",
+        directory.url_of(kConfig), key, named);
   }
 
   const ModelRequest& request_;

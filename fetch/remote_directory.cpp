@@ -28,8 +28,9 @@ Result<RemoteDirectory> RemoteDirectory::open(const FetchTools& tools, const std
   SHOAL_ASSIGN_OR_RETURN(const bool has_checksums, made.take(kChecksums, Need::kOptional));
   if (!has_checksums) return made;
   const FileRecord& record = made.taken_.at(kChecksums);
-  SHOAL_ASSIGN_OR_RETURN(const std::string text, read_text_file(made.cache().path_of(record)));
-  SHOAL_ASSIGN_OR_RETURN(made.checksums_, parse_checksums(text, made.url_of(kChecksums)));
+  const auto text = read_text_file(made.cache().path_of(record));
+  if (!text.ok()) return text.status().with_context(made.url_of(kChecksums));
+  SHOAL_ASSIGN_OR_RETURN(made.checksums_, parse_checksums(*text, made.url_of(kChecksums)));
   made.files_.set_checksums(made.checksums_);
   return made;
 }
@@ -43,6 +44,7 @@ Status RemoteDirectory::draw(const std::string& name) {
 Result<bool> RemoteDirectory::list(const std::string& prefix) {
   SHOAL_ASSIGN_OR_RETURN(const auto listed, tools_.source.list(directory(), prefix));
   if (!listed) {
+    if (checksums_.size() > kMostNames) return too_many_names(url_of(kChecksums));
     for (const auto& [name, checksum] : checksums_) {
       if (name.starts_with(prefix)) SHOAL_RETURN_IF_ERROR(draw(name));
     }

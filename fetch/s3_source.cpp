@@ -11,7 +11,7 @@
 namespace shoal::fetch {
 namespace {
 
-constexpr int kMostPages = 10;  // of 1000 names
+constexpr std::size_t kMostPages = kMostNames / 1000;  // S3 has so many names in a page
 
 class S3Source final : public Source {
  public:
@@ -29,11 +29,11 @@ class S3Source final : public Source {
   Result<std::optional<std::vector<RemoteFile>>> list(const std::string& directory, const std::string& prefix) override {
     std::vector<RemoteFile> files;
     std::map<std::string, std::string> query{{"list-type", "2"}, {"delimiter", "/"}, {"prefix", directory + prefix}};
-    for (int page = 0; page < kMostPages; ++page) {
+    for (std::size_t page = 0; page < kMostPages && files.size() <= kMostNames; ++page) {
       const std::string what = location_.url_of(directory, prefix);
       std::string text;
-      SHOAL_ASSIGN_OR_RETURN(const HttpReply reply, get_text(
-                                                        client_, course_, [&] { return make("/", query, 0, {}); }, text));
+      const auto request = [&] { return make("/", query, 0, {}); };
+      SHOAL_ASSIGN_OR_RETURN(const HttpReply reply, get_text(client_, course_, what, request, text));
       if (!reply.is_success()) return error_of(reply, what + " (listed)", *this);
       pugi::xml_document document;
       const pugi::xml_node list =
@@ -41,10 +41,10 @@ class S3Source final : public Source {
       if (!list) return data_loss("{}: the server's answer is no list of S3: is AWS_ENDPOINT_URL right?", what);
       take_names(list, directory, files);
       query["continuation-token"] = list.child_value("NextContinuationToken");
-      if (std::string_view(list.child_value("IsTruncated")) != "true") return std::optional(std::move(files));
+      const bool is_last = std::string_view(list.child_value("IsTruncated")) != "true";
+      if (is_last && files.size() <= kMostNames) return std::optional(std::move(files));
     }
-    return invalid_argument("{}: more than {} names begin so: give the model a directory of its own",
-                            location_.url_of(directory, prefix), kMostPages * 1000);
+    return too_many_names(location_.url_of(directory, prefix));
   }
 
   HttpRequest request(const std::string& directory, const std::string& name, std::uint64_t from,

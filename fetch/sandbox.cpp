@@ -2,6 +2,9 @@
 
 #include <linux/landlock.h>
 #include <sched.h>
+#include <sys/resource.h>
+
+#include <cerrno>
 
 #include "shm/base/errors.hpp"
 #include "shm/sandbox/sandbox_parts.hpp"
@@ -17,7 +20,9 @@ constexpr std::uint64_t kNever = LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS
                                  LANDLOCK_ACCESS_FS_MAKE_FIFO | LANDLOCK_ACCESS_FS_MAKE_SOCK;
 // Certificates, resolv.conf, hosts, libraries of name services, the sockets of their daemons, the number of this boot.
 constexpr const char* kReadable[] = {
-    "/etc", "/usr", "/lib", "/lib64", "/run", "/var/lib/ca-certificates", "/proc/sys/kernel/random"};
+    "/etc", "/usr", "/lib", "/lib64", "/run", "/var/lib/ca-certificates", "/proc/sys/kernel/random", "/etc/resolv.conf"};
+// A list of a server takes most: one of 8 MiB, as objects. Beyond it, allocations fail.
+constexpr rlim_t kMostMemoryBytes = rlim_t{512} << 20;
 
 }  // namespace
 
@@ -27,6 +32,9 @@ Status enter_sandbox(const std::filesystem::path& writable, const std::vector<st
                                            {"/dev/null", kRead | LANDLOCK_ACCESS_FS_WRITE_FILE}};
   for (const char* const path : kReadable) allowed.push_back({path, kRead});
   for (const auto& path : readable) allowed.push_back({path.string(), kRead});
+  rlimit memory{kMostMemoryBytes, kMostMemoryBytes};
+  if (rlimit now{}; ::getrlimit(RLIMIT_DATA, &now) == 0 && now.rlim_max < memory.rlim_max) memory = now;
+  if (::setrlimit(RLIMIT_DATA, &memory) != 0) return status_from_errno("limit", "the memory of this process", errno);
   // Filters protect even without Landlock, as in zygotes.
   (void)sandbox::enter_domain(kRead | kWrite | kNever, allowed);
   SHOAL_ASSIGN_OR_RETURN(

@@ -89,6 +89,8 @@ class FileSource final : public Source {
       if (errno == ENOENT) return std::optional<RemoteFile>();
       return status_from_errno("look at", path, errno);
     }
+    if (!S_ISDIR(info.st_mode) && !S_ISREG(info.st_mode))
+      return invalid_argument("{}: this is neither a file nor a directory", path);
     return std::optional(
         RemoteFile{.name = name,
                    .is_directory = S_ISDIR(info.st_mode),
@@ -125,7 +127,7 @@ Status error_of(const HttpReply& reply, const std::string& what, const Source& s
   if (reply.status == 401 || reply.status == 403)
     return permission_denied("{}: the server refuses it ({}): {}", what, status, source.remedy());
   if (reply.status == 407)
-    return permission_denied("{}: the proxy refuses it ({}): write its user into https_proxy", what, status);
+    return permission_denied("{}: the proxy refuses it ({}): write its user and password into http_proxy", what, status);
   return unavailable("{}: the server answers {}", what, status);
 }
 
@@ -149,12 +151,16 @@ HttpOutcome try_again(const Course& course, const std::function<HttpOutcome(bool
   }
 }
 
-Result<HttpReply> get_text(HttpClient& client, const Course& course, const std::function<HttpRequest()>& request,
-                           std::string& text) {
+Result<HttpReply> get_text(HttpClient& client, const Course& course, const std::string& what,
+                           const std::function<HttpRequest()>& request, std::string& text) {
   TextBody body(text);
   HttpOutcome outcome = try_again(course, [&](bool&) { return client.get(request(), body); });
-  if (!outcome.status.ok()) return outcome.status;
+  if (!outcome.status.ok()) return outcome.status.with_context(what);
   return std::move(outcome.reply);
+}
+
+Status too_many_names(const std::string& what) {
+  return invalid_argument("{}: the server lists more than {} names: give the model a directory of its own", what, kMostNames);
 }
 
 }  // namespace shoal::fetch

@@ -64,10 +64,15 @@ HttpOutcome try_again(const Course& course, const std::function<HttpOutcome(bool
 inline constexpr int kMostFailures = 5;
 
 /// The whole answer as text, with several tries.
-///   Errors  those of HttpClient::get(); kDataLoss: longer than kLongestText. An answer like 404 is none
-Result<HttpReply> get_text(HttpClient& client, const Course& course, const std::function<HttpRequest()>& request,
-                           std::string& text);
-inline constexpr std::size_t kLongestText = 32 << 20;
+///   what    the URL for people
+///   Errors  those of HttpClient::get(), which name `what`, too; kDataLoss: longer than kLongestText. An answer like 404 is none
+Result<HttpReply> get_text(HttpClient& client, const Course& course, const std::string& what,
+                           const std::function<HttpRequest()>& request, std::string& text);
+inline constexpr std::size_t kLongestText = 8 << 20;
+
+/// A list of more names than kMostNames is refused: kInvalidArgument.
+Status too_many_names(const std::string& what);
+inline constexpr std::size_t kMostNames = 10'000;
 
 // The kinds.
 Result<std::unique_ptr<Source>> make_s3_source(const Location& location, HttpClient& client, const Course& course);

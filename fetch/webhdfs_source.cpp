@@ -1,4 +1,5 @@
 // hdfs://host:port/path: Hadoop's file system, by WebHDFS. The server that is asked redirects to one that has the bytes.
+#include <algorithm>
 #include <cstdlib>
 
 #include "fetch/source.hpp"
@@ -23,7 +24,7 @@ class WebHdfsSource final : public Source {
   Result<std::optional<std::vector<RemoteFile>>> list(const std::string& directory, const std::string& prefix) override {
     const std::string what = location_.url_of(directory, {});
     std::string text;
-    SHOAL_ASSIGN_OR_RETURN(const HttpReply reply, ask("LISTSTATUS", directory, text));
+    SHOAL_ASSIGN_OR_RETURN(const HttpReply reply, ask("LISTSTATUS", what, directory, text));
     if (!reply.is_success()) return error_of(reply, what, *this);
     return read(what, [&] {
       std::vector<RemoteFile> files;
@@ -41,7 +42,7 @@ class WebHdfsSource final : public Source {
   Result<std::optional<RemoteFile>> find(const std::string& directory, const std::string& name) override {
     const std::string what = location_.url_of(directory, name);
     std::string text;
-    SHOAL_ASSIGN_OR_RETURN(const HttpReply reply, ask("GETFILESTATUS", directory + name, text));
+    SHOAL_ASSIGN_OR_RETURN(const HttpReply reply, ask("GETFILESTATUS", what, directory + name, text));
     if (reply.status == 404) return std::optional<RemoteFile>();
     if (!reply.is_success()) return error_of(reply, what, *this);
     return read(what, [&] { return std::optional(to_file(parse_json(text).at("FileStatus"), name)); });
@@ -66,8 +67,7 @@ class WebHdfsSource final : public Source {
 
   std::string remedy() const override {
     return "set HADOOP_USER_NAME to a user who may read it. Shoal knows no Kerberos; and a namenode in standby refuses "
-           "everybody, so "
-           "name the active one";
+           "everybody, so name the active one";
   }
 
  private:
@@ -77,9 +77,13 @@ class WebHdfsSource final : public Source {
     return format("http://{}/webhdfs/v1/{}?op={}{}", host_, percent_encoded(path, true), operation, as);
   }
 
-  Result<HttpReply> ask(std::string_view operation, const std::string& path, std::string& text) {
-    return get_text(
-        client_, course_, [&] { return HttpRequest{.url = url(operation, path), .allows_http = true}; }, text);
+  Result<HttpReply> ask(std::string_view operation, const std::string& what, const std::string& path, std::string& text) {
+    const auto request = [&] { return HttpRequest{.url = url(operation, path), .allows_http = true}; };
+    auto reply = get_text(client_, course_, what, request, text);
+    // The parser's time grows with the square of the number of objects. There is one a name.
+    const auto objects = static_cast<std::size_t>(std::ranges::count(text, '{'));
+    if (reply.ok() && objects > kMostNames + 2) return too_many_names(what);
+    return reply;
   }
 
   static RemoteFile to_file(const json& status, std::string name) {

@@ -10,7 +10,7 @@ namespace shoal {
 namespace {
 
 constexpr std::string_view kSchemes[] = {"file", "http", "https", "s3", "hdfs"};
-constexpr std::string_view kSeparator = "://", kFile = "file";
+constexpr std::string_view kSeparator = "://", kFile = "file", kS3 = "s3", kHdfs = "hdfs";
 
 }  // namespace
 
@@ -23,6 +23,28 @@ std::string_view url_scheme(std::string_view path) {
 bool must_be_fetched(std::string_view path) {
   const std::string_view scheme = url_scheme(path);
   return !scheme.empty() && scheme != kFile;
+}
+
+Status check_url(std::string_view path) {
+  const std::string_view scheme = url_scheme(path);
+  if (scheme.empty() || scheme == kFile) return {};
+  const std::string_view rest = path.substr(scheme.size() + kSeparator.size());
+  const std::string_view authority = rest.substr(0, rest.find('/'));
+  const std::string_view behind_user = authority.substr(authority.rfind('@') + 1);
+  const std::string_view host = behind_user.substr(0, behind_user.find_first_of("?#"));
+  const bool is_web = scheme != kS3 && scheme != kHdfs;
+  if (behind_user.size() < authority.size()) {
+    return invalid_argument("the URL for host '{}' contains a user: URLs are shown and logged, so {}", host,
+                            is_web            ? "write user and password into ~/.netrc"
+                            : scheme == kHdfs ? "set HADOOP_USER_NAME"
+                                              : "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write ~/.aws/credentials");
+  }
+  if (!is_web || rest.find_first_of("?#") == rest.npos) return {};
+  return invalid_argument(
+      "the URL for host '{}' contains '?' or '#': names of files are added to the URL, and it is shown and logged, so it must "
+      "not "
+      "contain a query or a fragment",
+      host);
 }
 
 Result<std::string> percent_decoded(std::string_view text) {

@@ -151,6 +151,7 @@ Result<ModelRequest> parse_model_argument(const std::string& text) {
   ModelRequest request;
   request.name = cut(path, '=');
   request.path = path;
+  SHOAL_RETURN_IF_ERROR(check_url(path));
   const std::string where = format("model argument '{}'", shortened(assignment, kShownBytes));
   SHOAL_RETURN_IF_ERROR(internal::check_name(request.name, where));
   if (path.empty()) return invalid_argument("{}: write NAME=PATH[,workers=4,...]", where);
@@ -179,6 +180,8 @@ Result<ModelRequest> parse_model_table(const std::string& name, toml::node& node
   const auto path = given->value_exact<std::string>();
   if (!path || path->empty())
     return internal::error_at(where, *given, format("[models.{}]: 'path' must be a string", request.name));
+  if (const Status url = check_url(*path); !url.ok())
+    return internal::error_at(where, *given, format("[models.{}]: {}", request.name, url.message()));
   const bool is_file = !path->starts_with(kBuiltinPrefix) && url_scheme(*path).empty();
   request.path = is_file ? (directory / *path).string() : *path;
   model->erase("path");

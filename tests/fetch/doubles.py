@@ -1,6 +1,8 @@
 """Servers on loopback that stand in for web servers, S3 and WebHDFS, and that break as they are told. Only the standard library."""
+import base64
 import hashlib
 import json
+import socket
 import threading
 import time
 import urllib.parse
@@ -36,6 +38,12 @@ class Handler(BaseHTTPRequestHandler):
         try:
             double.answer(self, path, query)
         except (BrokenPipeError, ConnectionResetError):
+            pass
+
+    def handle(self):
+        try:
+            super().handle()
+        except ConnectionError:  # between two requests
             pass
 
     def send(self, status, body=b"", **headers):
@@ -165,10 +173,48 @@ class Double:
             handler.hang_up()
         elif fault.kind == "encoded":
             handler.send(200, body, Content_Encoding="gzip")
+        elif fault.kind == "do":
+            fault.value(handler, body)
         elif fault.kind == "other_range":
             handler.send(206, body, Content_Range=f"bytes 0-{len(body) - 1}/{len(body)}", ETag='"x"')
         else:
             raise AssertionError(fault.kind)
+
+
+class TunnelHandler(Handler):
+    def do_CONNECT(self):
+        tunnel = self.server.double
+        with tunnel.lock:
+            tunnel.requests.append((self.path, {}, dict(self.headers)))
+        if tunnel.status != 200 or (tunnel.user and self.headers.get("Proxy-Authorization") != tunnel.user):
+            return self.send(tunnel.status if tunnel.status != 200 else 407, b"no", Proxy_Authenticate='Basic realm="tunnel"')
+        host, _, port = self.path.rpartition(":")
+        with socket.create_connection((host, int(port)), 10) as there:
+            self.send_response(200)
+            self.end_headers()
+            self.close_connection = True
+            back = threading.Thread(target=pump, args=(there, self.connection))
+            back.start()
+            pump(self.connection, there)
+            back.join()
+
+
+def pump(source, sink):
+    try:
+        while data := source.recv(65536):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+
+
+class Tunnel(Double):
+    """A proxy for https://: it knows CONNECT only. `user`: "name:password" that it wants. `status`: of every answer, if it is not 200."""
+
+    def __init__(self, user=None, status=200):
+        super().__init__()
+        self.user, self.status = user and "Basic " + base64.b64encode(user.encode()).decode(), status
+        self.server.RequestHandlerClass = TunnelHandler
 
 
 class S3Double(Double):

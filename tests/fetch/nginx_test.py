@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from doubles import Double
+from doubles import Double, Tunnel
 from fetching import BIN, FILES, PREFIX, SHAPES, FetchTest, main, sums_of
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
@@ -149,6 +149,36 @@ class Nginx(FetchTest):
         self.assert_refused(self.fetch(f"{self.url}/private/m/{PREFIX}"), f"{self.url}/private/m/", "401", ".netrc")
         (self.tmp / ".netrc").write_text("machine localhost login me password secret\n")
         self.assert_fetched(self.fetch(f"{self.url}/private/m/{PREFIX}"))
+
+    def test_through_a_proxy(self):
+        url = f"{self.url}/m/{PREFIX}"
+        with Tunnel() as proxy:
+            self.assert_fetched(self.fetch(url, https_proxy=proxy.url))
+            self.assertEqual({path for path, _, _ in proxy.requests}, {f"localhost:{self.port}"})
+            proxy.requests.clear()
+            self.assert_fetched(self.fetch(url, into="around", https_proxy=proxy.url, no_proxy="localhost"), into="around")
+            self.assertEqual(proxy.requests, [])
+        self.assert_fails(self.fetch(url, into="none", https_proxy=proxy.url, SHOAL_FETCH_TIMEOUT_S="30"), 1, f"{self.url}/m/", str(proxy.port))
+
+    def test_a_proxy_that_wants_a_password(self):
+        url = f"{self.url}/m/{PREFIX}"
+        with Tunnel(user="me:s3cr3t") as proxy:
+            where = proxy.url.removeprefix("http://")
+            for user in ("", "me:wr0ng@"):
+                proxy.requests.clear()
+                run = self.fetch(url, https_proxy=f"http://{user}{where}")
+                self.assert_refused(run, f"{self.url}/m/", "proxy", "407", "https_proxy")
+                self.assertNotIn("wr0ng", run.stderr)
+                self.assertEqual(len(proxy.requests), 1, "what cannot succeed is not tried again")
+            self.assert_fetched(self.fetch(url, https_proxy=f"http://me:s3cr3t@{where}"))
+            self.assertNotIn("s3cr3t", "".join(self.access()))
+
+    def test_a_proxy_that_refuses(self):
+        for status, code in ((403, "PERMISSION_DENIED"), (502, "UNAVAILABLE")):
+            with self.subTest(status), Tunnel(status=status) as proxy:
+                run = self.fetch(f"{self.url}/m/{PREFIX}", https_proxy=proxy.url)
+                self.assert_refused(run, f"{self.url}/m/", "proxy", str(status), code)
+        self.assertEqual(self.access(), [])
 
     def test_nothing_is_asked_for_compressed(self):
         self.assert_fetched(self.fetch(f"{self.url}/zipped/m/{PREFIX}"))

@@ -86,6 +86,7 @@ class FileProgress {
 }  // namespace
 
 Result<FetchedModel> fetch(const std::string& url, const ModelOverrides& overrides) {
+  SHOAL_RETURN_IF_ERROR(check_url(url));
   SHOAL_ASSIGN_OR_RETURN(Fetcher fetcher, Fetcher::start());
   const std::string question = question_text(ModelRequest{.name = "model", .path = url, .overrides = overrides});
   SHOAL_RETURN_IF_ERROR(

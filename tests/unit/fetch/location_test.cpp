@@ -55,6 +55,14 @@ TEST(Location, AnErrorShowsNoPassword) {
   EXPECT_EQ(why.find("secret"), std::string::npos) << why;
 }
 
+TEST(Location, AUrlIsShownWithoutUserAndQuery) {
+  EXPECT_EQ(shown_url("https://host:1/a%20b/c?X-Amz-Signature=secret#part"), "https://host:1/a%20b/c");
+  EXPECT_EQ(shown_url("https://me:secret@host/a@b"), "https://host/a@b");
+  EXPECT_EQ(shown_url("https://me@host"), "https://host");
+  EXPECT_EQ(shown_url("file:///a"), "file:///a");
+  EXPECT_EQ(shown_url("?secret"), "");
+}
+
 TEST(Location, PlainHttpStaysOnThisMachine) {
   for (const char* url : {"http://127.0.0.1:80/m", "http://localhost/m", "http://[::1]:8080/m"})
     EXPECT_EQ(location(url).name, "m");

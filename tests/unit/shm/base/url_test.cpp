@@ -30,6 +30,20 @@ TEST(Url, OfAFileIsItsPath) {
   EXPECT_TRUE(says(without_file_scheme("file:///a%00").status().message(), {"control characters"}));
 }
 
+TEST(Url, HoldsNoSecrets) {
+  for (const char* url :
+       {"https://host/m", "https://host/m@7", "s3://bucket/a?b#c@d", "hdfs://host:9870/a?b", "file:///a@b?c", "a@b?c"})
+    EXPECT_TRUE(check_url(url).ok()) << url;
+  for (const char* url :
+       {"https://me:secret@host/m", "https://secret@host", "http://host/m?secret", "https://host?token=secret",
+        "https://host/m#secret", "https://me:secret@host?secret", "s3://key:secret@host/m", "hdfs://secret@host/m"}) {
+    const Status status = check_url(url);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << url;
+    EXPECT_TRUE(says(status.message(), {"'host'"})) << url;
+    EXPECT_EQ(status.message().find("secret"), std::string_view::npos) << status.message();
+  }
+}
+
 TEST(NumberVariable, IsAWholeNumberInItsRange) {
   ::unsetenv("SHOAL_FETCH_TIMEOUT_S");
   EXPECT_EQ(fetch_timeout_s().value(), 3600);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "shm/base/format.hpp"
 #include "tests/support/allocations.hpp"
 #include "tests/support/says.hpp"
 #include "tests/support/scratch_directory.hpp"
@@ -76,6 +77,17 @@ TEST(ModelArgument, AnErrorNamesOnlyTheWrongKey) {
   const Status status = parse_model_argument(text + ",workers=none").status();
   EXPECT_LT(status.message().size(), 400u);
   EXPECT_TRUE(says(status.message(), {"'net=dir'", "'workers=none'"}));
+}
+
+TEST(ModelArgument, AUrlThatHoldsASecretIsRefusedWithoutRepeatingIt) {
+  for (const char* url : {"https://me:secret@host/m", "https://host/m?token=secret", "s3://key:secret@host/m"}) {
+    const Status argument = parse_model_argument(format("net={},workers=2", url)).status();
+    const Status configuration = parse_daemon_config(format("[models.net]\npath = \"{}\"", url), "d.toml", "/etc/shoal").status();
+    for (const Status& status : {argument, configuration}) {
+      EXPECT_TRUE(says(status.message(), {"'host'"}));
+      EXPECT_FALSE(test::contains(status.message(), "secret")) << status.message();
+    }
+  }
 }
 
 TEST(DaemonConfig, ReadsModelsRelativeToItsDirectory) {
