@@ -66,7 +66,7 @@ nb::dict dict_of(const ModelInfo& info) {
   dict["state"] = nb::tuple(state);
   dict["labels"] = nb::tuple(labels);
   dict["precision"] = info.precision;
-  dict["preprocess"] = tuple_of_preprocess(info.preprocess);
+  dict["preprocess"] = info.preprocess ? nb::object(tuple_of_preprocess(*info.preprocess)) : nb::none();
   return dict;
 }
 

@@ -25,9 +25,8 @@ namespace {
 class Loading {
  public:
   Loading(std::string path, EngineOptions options, nb::object on_measuring)
-      : on_measuring_(std::move(on_measuring)), thread_([this, path = std::move(path), options = std::move(options)]() mutable {
-          options.on_measuring = [this](auto spent, auto budget) { measured(spent, budget); };
-          finish(Engine::load(path, std::move(options)));
+      : on_measuring_(std::move(on_measuring)), thread_([this, path = std::move(path), options = std::move(options)] {
+          finish(Engine::load(path, options, [this](auto spent, auto budget) { measured(spent, budget); }));
         }) {}
 
   Engine wait() {
@@ -89,13 +88,14 @@ class Loading {
   std::jthread thread_;
 };
 
-std::vector<std::vector<TensorSpec>> shapes_of(const nb::list& sets) {
-  std::vector<std::vector<TensorSpec>> shapes;
+List<List<TensorSpec>> shapes_of(const nb::list& sets) {
+  std::vector<List<TensorSpec>> shapes;
   for (const nb::handle set : sets) {
-    std::vector<TensorSpec>& specs = shapes.emplace_back();
+    std::vector<TensorSpec> specs;
     for (const auto& [name, dtype, dims] :
          nb::cast<std::vector<std::tuple<std::string, std::string, std::vector<std::int64_t>>>>(set))
       specs.push_back({name, value_of(parse_dtype(dtype)), value_of(Shape::make(dims))});
+    shapes.emplace_back(specs);
   }
   return shapes;
 }

@@ -8,7 +8,6 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
-#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -21,22 +20,21 @@
 
 namespace shoal::python {
 
-/// A tuple in the order of shoal.Preprocess; None without one.
-inline nb::object tuple_of_preprocess(const std::optional<Preprocess>& preprocess) {
-  if (!preprocess) return nb::none();
+/// In the order of shoal.Preprocess.
+inline nb::tuple tuple_of_preprocess(const Preprocess& preprocess) {
   const auto numbers = [](const auto& values) {
     nb::list list;
     for (const float value : values) list.append(value);
     return nb::tuple(list);
   };
-  return nb::make_tuple(preprocess->resize, nb::make_tuple(preprocess->crop_height, preprocess->crop_width),
-                        std::string(preprocess->order), numbers(preprocess->mean), numbers(preprocess->scale),
-                        preprocess->letterbox, preprocess->border);
+  return nb::make_tuple(preprocess.resize, nb::make_tuple(preprocess.crop_height, preprocess.crop_width),
+                        preprocess.order.c_str(), numbers(preprocess.mean), numbers(preprocess.scale), preprocess.letterbox,
+                        preprocess.border);
 }
 
 /// Of a shoal.Preprocess, or None. Errors: raises InvalidArgument.
-inline std::optional<Preprocess> preprocess_of(nb::handle value) {
-  if (value.is_none()) return std::nullopt;
+inline Optional<Preprocess> preprocess_of(nb::handle value) {
+  if (value.is_none()) return {};
   using Channels = std::variant<float, std::vector<float>>;  // one number for all, or one each
   std::tuple<std::int64_t, std::pair<std::int64_t, std::int64_t>, std::string, Channels, Channels, bool, std::uint8_t> given;
   if (!nb::try_cast(value, given))

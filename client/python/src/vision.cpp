@@ -101,15 +101,16 @@ Task made(const Client& client, const std::string& model, const Options& options
 /// An ImageClassifier for each number of classes that is asked for.
 class ClassifierObject {
  public:
-  ClassifierObject(const ClientObject& client, std::string model, ImageClassifierOptions options)
-      : client_(client.client()), model_(std::move(model)), options_(std::move(options)) {
+  ClassifierObject(const ClientObject& client, std::string model, ImageClassifierOptions options, SubmitOptions submit)
+      : client_(client.client()), model_(std::move(model)), options_(std::move(options)), submit_(submit) {
     classifier(options_.top_k);
   }
 
   nb::list classify(const nb::list& values, std::size_t top_k) {
     const ImageClassifier& classifier = this->classifier(top_k);
     nb::list all;
-    for (const Classes& classes : answers_for<Classes>(values, [&](auto pictures) { return classifier.classify(pictures); })) {
+    for (const Classes& classes :
+         answers_for<Classes>(values, [&](auto pictures) { return classifier.classify(pictures, submit_); })) {
       nb::list list;
       for (const ClassScore& score : classes) list.append(nb::make_tuple(label_of(score), score.probability));
       all.append(list);
@@ -131,18 +132,19 @@ class ClassifierObject {
   const Client client_;
   const std::string model_;
   ImageClassifierOptions options_;
+  const SubmitOptions submit_;
   std::map<std::size_t, ImageClassifier> classifiers_;
 };
 
 class DetectorObject {
  public:
-  DetectorObject(const ClientObject& client, const std::string& model, const ObjectDetectorOptions& options)
-      : detector_(made<ObjectDetector>(client.client(), model, options)) {}
+  DetectorObject(const ClientObject& client, const std::string& model, const ObjectDetectorOptions& options, SubmitOptions submit)
+      : detector_(made<ObjectDetector>(client.client(), model, options)), submit_(submit) {}
 
   nb::list detect(const nb::list& values) {
     nb::list all;
     for (const Detections& detections :
-         answers_for<Detections>(values, [&](auto pictures) { return detector_.detect(pictures); })) {
+         answers_for<Detections>(values, [&](auto pictures) { return detector_.detect(pictures, submit_); })) {
       nb::list list;
       for (const Detection& found : detections) {
         const Box& box = found.box;
@@ -156,6 +158,7 @@ class DetectorObject {
 
  private:
   const ObjectDetector detector_;
+  const SubmitOptions submit_;
 };
 
 DetectionFormat format_of(const std::string& name) {
@@ -186,13 +189,10 @@ void define_vision(nb::module_& module) {
           "__init__",
           [](ClassifierObject* self, const ClientObject& client, std::string model, std::size_t top_k, nb::handle preprocess,
              const std::vector<std::string>& labels, std::size_t batch, nb::handle timeout, std::uint64_t version) {
-            ImageClassifierOptions options{.preprocess = preprocess_of(preprocess),
-                                           .top_k = top_k,
-                                           .batch = batch,
-                                           .submit = options_of(timeout, version, 0, 0)};
-            options.labels = {labels.begin(), labels.end()};
-            options.predictor.version = version;
-            new (self) ClassifierObject(client, std::move(model), std::move(options));
+            new (self) ClassifierObject(
+                client, std::move(model),
+                {.preprocess = preprocess_of(preprocess), .top_k = top_k, .batch = batch, .labels = labels, .version = version},
+                options_of(timeout, 0, 0, 0));
           },
           "client"_a, "model"_a, "top_k"_a, "preprocess"_a.none(), "labels"_a, "batch"_a, "timeout"_a.none(), "version"_a)
       .def("classify", &ClassifierObject::classify, "pictures"_a, "top_k"_a);
@@ -202,16 +202,16 @@ void define_vision(nb::module_& module) {
           [](DetectorObject* self, const ClientObject& client, const std::string& model, float threshold, std::size_t top_k,
              nb::handle preprocess, const std::vector<std::string>& labels, const std::string& format,
              const std::vector<std::string>& outputs, std::size_t batch, nb::handle timeout, std::uint64_t version) {
-            ObjectDetectorOptions options{.preprocess = preprocess_of(preprocess),
-                                          .threshold = threshold,
-                                          .top_k = top_k,
-                                          .batch = batch,
-                                          .format = format_of(format),
-                                          .submit = options_of(timeout, version, 0, 0)};
-            options.outputs = {outputs.begin(), outputs.end()};
-            options.labels = {labels.begin(), labels.end()};
-            options.predictor.version = version;
-            new (self) DetectorObject(client, model, options);
+            new (self) DetectorObject(client, model,
+                                      {.preprocess = preprocess_of(preprocess),
+                                       .threshold = threshold,
+                                       .top_k = top_k,
+                                       .batch = batch,
+                                       .format = format_of(format),
+                                       .detections = outputs,
+                                       .labels = labels,
+                                       .version = version},
+                                      options_of(timeout, 0, 0, 0));
           },
           "client"_a, "model"_a, "threshold"_a, "top_k"_a, "preprocess"_a.none(), "labels"_a, "format"_a, "outputs"_a, "batch"_a,
           "timeout"_a.none(), "version"_a)
