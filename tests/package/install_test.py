@@ -133,6 +133,14 @@ class Installed(unittest.TestCase):
         needed = run("readelf", "-d", next(path for path in libraries() if path.name == "libshoal.so")).stdout
         self.assertNotRegex(needed, r"NEEDED.*(dnnl|opencv|spdlog|toml|gomp)")
 
+    def test_only_shoal_fetch_loads_what_talks_to_servers(self):
+        for program in ("bin/shoal", "bin/shoald", "libexec/shoal/shoal-worker"):
+            self.assertNotRegex(run("ldd", PREFIX / program).stdout, "libcurl|libpugixml")
+        self.assertRegex(run("ldd", PREFIX / "libexec/shoal/shoal-fetch").stdout, "libcurl")
+        run(PREFIX / "bin" / "shoal", "fetch", f"file://{MODEL}", TOP / "fetched")
+        self.assertEqual({file.name: file.read_bytes() for file in (TOP / "fetched").iterdir()},
+                         {file.name: file.read_bytes() for file in MODEL.iterdir()})
+
     def test_only_shoal_pictures_loads_the_hundred_libraries_of_pictures(self):
         self.assertNotIn("opencv", run("ldd", PREFIX / "bin" / "shoal").stdout)
         classes = json.loads(run(PREFIX / "bin" / "shoal", "classify", MODEL, PICTURE, "--json").stdout)
