@@ -215,17 +215,20 @@ def write_perceptron(directory, hidden):
 
 
 class Daemon:
-    """shoald of a build in its own directory, with one model. `environment` is added to this process's. Errors: BenchError."""
+    """shoald of a build in its own directory, with one model. `environment` is added to this process's; `limits` are lines of the
+    configuration's [limits]. Without a prefix the model is builtin:identity. Errors: BenchError."""
 
-    def __init__(self, name, prefix, shape, environment=None, input_name="data", build=THIS_BUILD, **options):
+    def __init__(self, name, prefix, shape, environment=None, input_name="data", build=THIS_BUILD, limits="", **options):
         self.build = build
         self.directory = tempfile.mkdtemp(prefix="shoal-bench-")
-        model = write_model(Path(self.directory) / "model", prefix, shape, input_name)
+        model = write_model(Path(self.directory) / "model", prefix, shape, input_name) if prefix else "builtin:identity"
+        configuration = Path(self.directory) / "shoald.toml"
+        configuration.write_text(f"[limits]\n{limits}\n")
         extra = "".join(f",{key}={value}" for key, value in options.items())
         self.environment = dict(os.environ, SHOAL_DIR=self.directory, **(environment or {}))
         self.log = Path(self.directory) / "log.txt"
         with self.log.open("w") as log:
-            self.process = subprocess.Popen([build.binary("shoald"), "--model", f"{name}={model}{extra}"], env=self.environment,
+            self.process = subprocess.Popen([build.binary("shoald"), "--config", configuration, "--model", f"{name}={model}{extra}"], env=self.environment,
                                             stderr=log, preexec_fn=dies_with_us(signal.SIGTERM))
         try:
             self.wait_until_ready()

@@ -5,6 +5,7 @@
 
 #include "shm/base/errors.hpp"
 #include "shoal/passive_openmp.hpp"
+#include "tools/benchmarks/completion_bench.hpp"
 #include "tools/benchmarks/kernel_bench.hpp"
 #include "tools/benchmarks/model_bench.hpp"
 #include "tools/benchmarks/overload_bench.hpp"
@@ -51,6 +52,12 @@ int main(int argc, char** argv) try {
   load->add_option("--requests", load_options.requests);
   load->add_option("--window", load_options.window);
   load->add_option("--each-worker", load_options.each_worker);
+
+  shoal::bench::CompletionOptions completion_options;
+  auto* completions = app.add_subcommand("completions", "many requests of one thread to a model of the daemon in $SHOAL_DIR");
+  completions->add_option("model", completion_options.model)->required();
+  completions->add_option("--in-flight", completion_options.in_flight)->check(CLI::PositiveNumber);
+  completions->add_option("--requests", completion_options.requests)->check(CLI::PositiveNumber);
 
   shoal::bench::StormOptions storm_options;
   auto* storm = app.add_subcommand("storm", "many clients of a model of the daemon in $SHOAL_DIR, while its workers are killed");
@@ -135,6 +142,7 @@ int main(int argc, char** argv) try {
   if (*respawn) return report(shoal::bench::bench_respawn(rounds, respawn_model));
   if (*pool) return report(shoal::bench::bench_pool(rounds, pool_model));
   if (*requests) return report(shoal::bench::serve_requests());
+  if (*completions) return report(shoal::bench::bench_completions(completion_options));
   if (*load) return report(shoal::bench::bench_load(load_options));
   if (*kernels) return report(shoal::bench::bench_kernels(kernel_options));
   if (*shapes) return report(shoal::bench::bench_shapes(shapes_options));
