@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -24,10 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 using nlohmann::json;
-
-constexpr auto kPatience = 60s;  // these tests are not about time, and the machine may be busy
-
-bool soon(const std::function<bool()>& condition) { return eventually(condition, kPatience); }
 
 }  // namespace
 
@@ -82,65 +78,6 @@ Tensor guilty_input(int number) {
   tensor.values<float>()[0] = kTrigger;
   return tensor;
 }
-
-// ---- clients ----
-
-/// A client in a child process. It stops itself before or after it connects, and then does what enters the function.
-class ClientScenario : public Scenario {
- public:
-  using Act = std::function<void(Pool&)>;
-  ///   act  runs with a connected pool that has had one answer, and enters the function; empty: connecting enters the function
-  explicit ClientScenario(Served& served, Act act) : served_(served), act_(std::move(act)) {
-    supervisor_descriptors_ = descriptors_of(served.daemon().pid());
-    worker_mappings_ = memfd_mappings_of(served.worker().at("pid"));
-  }
-
-  Victim next() override {
-    const pid_t pid = ::fork();
-    if (pid == 0) {
-      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (!act_) ::raise(SIGSTOP);
-      Pool pool = served_.connect({.arena_limit_bytes = 64 << 10});
-      (void)pool.predict("echo", {{"data", counting({4, 64})}});
-      if (act_) {
-        ::raise(SIGSTOP);
-        act_(pool);
-      }
-      ::_exit(0);
-    }
-    int status = 0;
-    EXPECT_TRUE(::waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status));
-    victim_ = pid;
-    return {pid, pid};
-  }
-  void provoke() override { ::kill(victim_, SIGCONT); }
-  bool ends_by_itself() const override { return true; }
-  void after_death() override {
-    ::waitpid(victim_, nullptr, 0);
-    served_.expect_service();
-    EXPECT_TRUE(soon([&] { return served_.stats().at("supervisor").at("clients") == 1; })) << "a dead client is still there";
-    // The first count may include descriptors that were about to be closed.
-    int descriptors = 0;
-    EXPECT_TRUE(soon([&] { return (descriptors = descriptors_of(served_.daemon().pid())) <= supervisor_descriptors_; }))
-        << "the supervisor held " << supervisor_descriptors_ << " descriptors, now " << descriptors;
-    supervisor_descriptors_ = std::min(supervisor_descriptors_, descriptors);
-    const pid_t worker = served_.worker().at("pid");
-    EXPECT_TRUE(soon([&] { return memfd_mappings_of(worker) == worker_mappings_; })) << "a dead client's arena is still mapped";
-    for (const auto& entry : fs::directory_iterator(served_.daemon().directory())) {
-      if (!entry.path().filename().string().starts_with("c")) continue;
-      // Walked too slowly, a client binds its socket when the supervisor does not wait for it any more. The next start removes
-      // that.
-      EXPECT_TRUE(contains(served_.daemon().log(), "no answer within 2 s at " + entry.path().string()))
-          << entry.path() << " is left";
-    }
-  }
-
- private:
-  Served& served_;
-  Act act_;
-  pid_t victim_ = -1;
-  int supervisor_descriptors_ = 0, worker_mappings_ = 0;
-};
 
 // ---- workers ----
 
@@ -389,11 +326,10 @@ std::unique_ptr<Scenario> scenario_of(Part part, Served& served) {
   using Act = SupervisorScenario::Act;
   switch (part) {
     case Part::kConnecting:
-      return std::make_unique<ClientScenario>(served, nullptr);
     case Part::kSubmitting:
-      return std::make_unique<ClientScenario>(served, [](Pool& pool) {
-        (void)pool.predict("echo", {{"data", counting({8, 64})}});
-      });
+    case Part::kGrowing:
+    case Part::kCommitting:
+      return client_scenario_of(part, served);
     case Part::kLane:
       return std::make_unique<LaneScenario>(served);
     case Part::kCrash:

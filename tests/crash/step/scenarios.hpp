@@ -1,6 +1,9 @@
 // For each kind of victim: how it enters the function, and what must hold after its death.
 #pragma once
 
+#include <chrono>
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -9,6 +12,9 @@
 #include "tests/support/pool_fixture.hpp"
 
 namespace shoal::test {
+
+constexpr auto kPatience = std::chrono::seconds(60);  ///< these tests are not about time, and the machine may be busy
+inline bool soon(const std::function<bool()>& condition) { return eventually(condition, kPatience); }
 
 /// A daemon with one worker, which must go on serving.
 class Served {
@@ -42,10 +48,15 @@ class Served {
 /// An input that begins with this crashes its lane.
 constexpr float kTrigger = 666;
 
+/// Writes the model of kCommitting, which must be served as "sum": y = h_out = h_in + data, and h_in is its state.
+void write_sum(const std::filesystem::path& directory);
+
 /// Which process dies, and what happens meanwhile.
 enum class Part {
   kConnecting,
   kSubmitting,
+  kGrowing,
+  kCommitting,
   kLane,
   kCrash,
   kArrival,
@@ -61,5 +72,7 @@ enum class Part {
 };
 
 std::unique_ptr<Scenario> scenario_of(Part part, Served& served);
+/// The same where a client dies.
+std::unique_ptr<Scenario> client_scenario_of(Part part, Served& served);
 
 }  // namespace shoal::test

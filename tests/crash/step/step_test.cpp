@@ -31,6 +31,9 @@ constexpr Listed kList[] = {
     {"shoal::client::SlotAllocator::free", Part::kSubmitting, "as above"},
     {"shoal::client::PoolCore::send_request", Part::kSubmitting, "fills a slot and publishes it: a worker may read it meanwhile"},
     {"shoal::client::PoolCore::handle_reply", Part::kSubmitting, "reads an answer from the arena that a worker wrote"},
+    {"shoal::client::Arena::grow_and_take", Part::kGrowing, "allocates memory of an arena that workers have mapped"},
+    {"shoal::client::PoolCore::finish", Part::kCommitting, "copies the state of a session, and keeps it"},
+    {"shoal::client::PoolCore::keep_states", Part::kCommitting, "the old and the new state change places"},
     {"shoal::worker::Lane::answer", Part::kLane, "its status line says what runs; one reply is sent"},
     {"shoal::worker::ArenaRegistry::find", Part::kLane, "holds a client's arenas while it runs"},
     {"shoal::worker::_::handle", Part::kCrash, "the crash record counts as evidence only when it is complete"},
@@ -80,10 +83,13 @@ TEST_P(StepTest, ADeathAtAnyInstructionHarmsNobodyElse) {
       joins{"_mul_scalar", "times1", {{"scalar", "1"}}, {}};
   write_checkpoint(models.path(), "m", in_batches ? std::vector{joins} : std::vector{aborts, with_weights},
                    "[-1, " + std::to_string(columns) + "]");
+  std::vector<std::string> arguments{"echo=" + models.path() + (in_batches ? ",max_batch=2,max_delay_ms=1000" : "")};
+  if (GetParam().part == Part::kCommitting) {
+    write_sum(models.path("sum"));
+    arguments.push_back("sum=" + models.path("sum"));
+  }
   {
-    Served served({.models = {"echo=" + models.path() + (in_batches ? ",max_batch=2,max_delay_ms=1000" : "")},
-                   .worker = "shoal-worker-faulty"},
-                  in_batches ? 2 : 1, columns);
+    Served served({.models = arguments, .worker = "shoal-worker-faulty"}, in_batches ? 2 : 1, columns);
     const Walk walk = kill_everywhere(GetParam().function, *scenario_of(GetParam().part, served));
     EXPECT_GT(walk.instructions, 5u);
     EXPECT_EQ(walk.kills, walk.planned);
