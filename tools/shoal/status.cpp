@@ -1,5 +1,8 @@
 // shoal status: the daemon's models, processes and memory.
 #include <CLI/CLI.hpp>
+#include <array>
+#include <charconv>
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -8,6 +11,7 @@
 #include "shm/base/json_text.hpp"
 #include "tools/shoal/commands.hpp"
 #include "tools/shoal/process_memory.hpp"
+#include "tools/shoal/watch.hpp"
 #include "tools/shoal/with_daemon.hpp"
 
 namespace shoal::tool {
@@ -22,11 +26,15 @@ constexpr const char* kStatusMore =
 divides shared pages among the processes that map them, so the sum of the column is the memory of the pool.
 
   shoal status
+  shoal status --watch                  again every second, until Ctrl-C; --watch=10: every 10 seconds
   shoal status --ready && echo up       exit code 0 if every model can answer, else 3; for scripts
   shoal status --json                   the daemon's own JSON, with "memory" for each process)";
 
+constexpr double kShortestWatchS = 0.05, kLongestWatchS = 86'400;
+
 struct StatusOptions {
   bool ready = false, json = false;
+  std::string watch;  ///< seconds; "true": none were given
 };
 
 json to_json(const std::optional<ProcessMemory>& memory) {
@@ -70,14 +78,14 @@ Status check_ready(const json& stats) {
 std::string text_of(const json& value) {
   return value.is_string() ? printable(value.get<std::string>()) : value.is_null() ? "-" : value.dump();
 }
-std::string ms_text(double ms) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", ms);
-  return text;
+std::string double_text(double number, const char* pattern) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), pattern, number);
+  return text.data();
 }
 
-/// Prints one line for all workers of a model, if requests needed programs that were not compiled at load.
-void print_programs(const json& model) {
+/// One line for all workers of a model, if requests needed programs that were not compiled at load.
+std::string programs_text(const json& model) {
   std::map<std::string, std::uint64_t> sums;
   for (const json& worker : model.at("workers")) {
     const json programs = worker.value("programs", json::object());
@@ -85,65 +93,62 @@ void print_programs(const json& model) {
       if (value.is_number_unsigned()) sums[key] += value.get<std::uint64_t>();
     }
   }
-  if (sums["misses"] == 0) return;
-  std::printf(
-      "  programs  %llu cached (%s), %llu compiled on demand, %llu evicted; %llu requests found a program, %llu waited for one\n",
-      static_cast<unsigned long long>(sums["cached"]), format_bytes(sums["cached_bytes"]).c_str(),
-      static_cast<unsigned long long>(sums["compiled"]), static_cast<unsigned long long>(sums["evicted"]),
-      static_cast<unsigned long long>(sums["hits"]), static_cast<unsigned long long>(sums["misses"]));
+  if (sums["misses"] == 0) return "";
+  return format("  programs  {} cached ({}), {} compiled on demand, {} evicted; {} requests found a program, {} waited for one\n",
+                sums["cached"], format_bytes(sums["cached_bytes"]), sums["compiled"], sums["evicted"], sums["hits"],
+                sums["misses"]);
 }
 
-/// Prints crashes, refusals and batches, if there were any.
-void print_faults(const json& model) {
+/// Crashes, refusals and batches, if there were any.
+std::string faults_text(const json& model) {
+  std::string text;
   const json& breaker = model.at("breaker");
   if (breaker.at("state") != "closed")
-    std::printf(
-        "  resting   its workers crashed, and no request was to blame (last: %s); requests are refused until a worker answers a "
-        "probe%s\n",
-        text_of(breaker.at("reason")).c_str(), breaker.at("state") == "probing" ? ", which is running now" : "");
+    text += format(
+        "  resting   its workers crashed, and no request was to blame (last: {}); requests are refused until a worker answers a "
+        "probe{}\n",
+        text_of(breaker.at("reason")), breaker.at("state") == "probing" ? ", which is running now" : "");
   if (model.at("quarantined") != 0)
-    std::printf("  poison    %s inputs are refused because they crashed workers\n", text_of(model.at("quarantined")).c_str());
+    text += format("  poison    {} inputs are refused because they crashed workers\n", text_of(model.at("quarantined")));
   const json& counts = model.at("counts");
   if (counts.at("batches") != 0)
-    std::printf("  batches   %s of %s requests\n", text_of(counts.at("batches")).c_str(), text_of(counts.at("batched")).c_str());
+    text += format("  batches   {} of {} requests\n", text_of(counts.at("batches")), text_of(counts.at("batched")));
   if (counts.at("too_late") != 0)
-    std::printf("  too late  %s requests were refused or dropped because their timeout was too short\n",
-                text_of(counts.at("too_late")).c_str());
+    text += format("  too late  {} requests were refused or dropped because their timeout was too short\n",
+                   text_of(counts.at("too_late")));
+  return text;
 }
 
-/// Prints how many tensors travelled inside messages, if any did.
-void print_copied(const json& model) {
+/// How many tensors travelled inside messages, if any did.
+std::string copied_text(const json& model) {
   const json copied = model.value("copied", json::object());
   const auto number = [&](const char* key) { return copied.value(key, std::uint64_t{0}); };
-  if (number("requests") + number("answers") == 0) return;
-  std::printf(
-      "  copied    the inputs of %llu requests (%s) and the outputs of %llu answers (%s) found no room in shared memory\n",
-      static_cast<unsigned long long>(number("requests")), format_bytes(number("request_bytes")).c_str(),
-      static_cast<unsigned long long>(number("answers")), format_bytes(number("answer_bytes")).c_str());
+  if (number("requests") + number("answers") == 0) return "";
+  return format("  copied    the inputs of {} requests ({}) and the outputs of {} answers ({}) found no room in shared memory\n",
+                number("requests"), format_bytes(number("request_bytes")), number("answers"),
+                format_bytes(number("answer_bytes")));
 }
 
-void print_model(const json& model) {
+std::string model_text(const json& model) {
   const json& counts = model.at("counts");
   std::uint64_t failed = 0;
   for (const json& count : counts.at("failed")) failed += count.get<std::uint64_t>();
-  std::printf("\n%s: %s, version %s, %zu of %s workers, from %s\n", text_of(model.at("name")).c_str(),
-              text_of(model.at("state")).c_str(), text_of(model.at("version")).c_str(), model.at("workers").size(),
-              text_of(model.at("wanted_workers")).c_str(), text_of(model.at("path")).c_str());
-  if (const std::string reason = model.value("reason", ""); !reason.empty()) std::printf("  %s\n", printable(reason).c_str());
+  std::string text = format("\n{}: {}, version {}, {} of {} workers, from {}\n", text_of(model.at("name")),
+                            text_of(model.at("state")), text_of(model.at("version")), model.at("workers").size(),
+                            text_of(model.at("wanted_workers")), text_of(model.at("path")));
+  if (const std::string reason = model.value("reason", ""); !reason.empty()) text += format("  {}\n", printable(reason));
   const json& queue = model.at("queue");
-  std::printf("  requests  %s answered, %llu failed, %s run again, %s refused; %s running, %s of %s waiting; %s workers died\n",
-              text_of(counts.at("ok")).c_str(), static_cast<unsigned long long>(failed), text_of(counts.at("rerun")).c_str(),
-              text_of(counts.at("refused")).c_str(), text_of(queue.at("running")).c_str(), text_of(queue.at("length")).c_str(),
-              text_of(queue.at("limit")).c_str(), text_of(counts.at("worker_deaths")).c_str());
+  text += format("  requests  {} answered, {} failed, {} run again, {} refused; {} running, {} of {} waiting; {} workers died\n",
+                 text_of(counts.at("ok")), failed, text_of(counts.at("rerun")), text_of(counts.at("refused")),
+                 text_of(queue.at("running")), text_of(queue.at("length")), text_of(queue.at("limit")),
+                 text_of(counts.at("worker_deaths")));
   const json& latency = model.at("latency_ms");
   const auto times = [&](const char* what) {
-    return format("{} {} (p99 {})", what, ms_text(latency.at(what).at("p50").get<double>()),
-                  ms_text(latency.at(what).at("p99").get<double>()));
+    return format("{} {} (p99 {})", what, double_text(latency.at(what).at("p50").get<double>(), "%.3g"),
+                  double_text(latency.at(what).at("p99").get<double>(), "%.3g"));
   };
-  std::printf("  ms        %s, %s, %s\n", times("total").c_str(), times("queue").c_str(), times("compute").c_str());
-  print_faults(model);
-  print_programs(model);
-  print_copied(model);
+  text += format("  ms        {}, {}, {}\n", times("total"), times("queue"), times("compute"));
+  return text + faults_text(model) + programs_text(model) + copied_text(model);
 }
 
 std::vector<std::string> process_row(const std::string& what, const json& process, const std::string& state) {
@@ -165,16 +170,16 @@ std::uint64_t pss_of(const json& process) {
   return memory.is_object() ? memory.at("pss_bytes").get<std::uint64_t>() : 0;
 }
 
-void print_text(const json& stats) {
+std::string status_text(const json& stats) {
   const json& daemon = stats.at("supervisor");
-  std::printf("daemon: pid %s in %s, up %.0f s, %s clients with %s of tensors\n", text_of(daemon.at("pid")).c_str(),
-              text_of(daemon.at("directory")).c_str(), daemon.at("uptime_s").get<double>(), text_of(daemon.at("clients")).c_str(),
-              format_bytes(daemon.value("arena_allocated_bytes", std::uint64_t{0})).c_str());
+  std::string text = format("daemon: pid {} in {}, up {} s, {} clients with {} of tensors\n", text_of(daemon.at("pid")),
+                            text_of(daemon.at("directory")), double_text(daemon.at("uptime_s").get<double>(), "%.0f"),
+                            text_of(daemon.at("clients")), format_bytes(daemon.value("arena_allocated_bytes", std::uint64_t{0})));
   std::vector<std::vector<std::string>> rows{{"process", "pid", "state", "answered", "shared", "private", "share"},
                                              process_row("daemon", daemon, "")};
   std::uint64_t total = pss_of(daemon);
   for (const json& model : stats.at("models")) {
-    print_model(model);
+    text += model_text(model);
     const std::string name = text_of(model.at("name"));
     rows.push_back(process_row(name + " zygote", model.at("zygote"), ""));
     total += pss_of(model.at("zygote"));
@@ -184,21 +189,35 @@ void print_text(const json& stats) {
     }
   }
   rows.push_back({"sum", "", "", "", "", "", format_bytes(total)});
-  std::printf("\n%s", align_columns(rows, {false, true, false, true, true, true, true}).c_str());
+  return text + "\n" + align_columns(rows, {false, true, false, true, true, true, true});
+}
+
+std::string page_of(json stats, bool as_json) {
+  add_memory_everywhere(stats);
+  return as_json ? json_text(stats) + "\n" : status_text(stats);
 }
 
 Finish status(Pool& pool, const StatusOptions& options) {
   const auto text = pool.stats();
   if (!text.ok()) return daemon_failure(text.status());
-  json stats = json::parse(*text);
-  if (options.json) {
-    add_memory_everywhere(stats);
-    std::printf("%s\n", json_text(stats).c_str());
-  } else if (!options.ready) {
-    add_memory_everywhere(stats);
-    print_text(stats);
-  }
+  const json stats = json::parse(*text);
+  if (options.json || !options.ready) std::fputs(page_of(stats, options.json).c_str(), stdout);
   return options.ready ? daemon_failure(check_ready(stats)) : Finish();
+}
+
+Finish watch(const StatusOptions& options) {
+  double interval_s = 1;
+  if (options.watch != "true") {  // CLI11's word for an option without its value
+    const char* const end = options.watch.data() + options.watch.size();
+    const auto read = std::from_chars(options.watch.data(), end, interval_s);
+    if (read.ec != std::errc() || read.ptr != end || !(interval_s >= kShortestWatchS && interval_s <= kLongestWatchS))
+      return usage_failure(
+          invalid_argument("--watch {}: must be seconds, from {} to {}", options.watch, kShortestWatchS, kLongestWatchS));
+  }
+  return watch_daemon(interval_s, options.json, [&](Pool& pool) -> Result<std::string> {
+    SHOAL_ASSIGN_OR_RETURN(const std::string text, pool.stats());
+    return page_of(json::parse(text), options.json);
+  });
 }
 
 }  // namespace
@@ -207,9 +226,19 @@ Command make_status(CLI::App& application) {
   const auto options = std::make_shared<StatusOptions>();
   CLI::App* app = application.add_subcommand("status", kStatusAbout);
   app->footer(kStatusMore);
-  app->add_flag("--ready", options->ready, "exit code 0 if every model can answer, else 3; prints nothing else");
-  app->add_flag("--json", options->json, "print JSON");
-  return {app, [options](Invocation&) { return with_daemon([&](Pool& pool) { return status(pool, *options); }); }};
+  CLI::Option* ready =
+      app->add_flag("--ready", options->ready, "exit code 0 if every model can answer, else 3; prints nothing else");
+  app->add_option("--watch", options->watch,
+                  "show it again every so many seconds (default 1), until Ctrl-C: in place on a terminal, else one below the "
+                  "other; waits for the next daemon if this one ends")
+      ->expected(0, 1)
+      ->type_name("SECONDS")
+      ->excludes(ready);
+  app->add_flag("--json", options->json, "print JSON; with --watch an object per line");
+  return {app, [options](Invocation&) {
+            if (!options->watch.empty()) return watch(*options);
+            return with_daemon([&](Pool& pool) { return status(pool, *options); });
+          }};
 }
 
 }  // namespace shoal::tool

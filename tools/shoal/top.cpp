@@ -9,13 +9,13 @@
 #include <fstream>
 #include <memory>
 #include <optional>
-#include <thread>
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 #include "shm/base/json_text.hpp"
 #include "tools/shoal/commands.hpp"
 #include "tools/shoal/process_memory.hpp"
+#include "tools/shoal/watch.hpp"
 #include "tools/shoal/with_daemon.hpp"
 
 namespace shoal::tool {
@@ -169,26 +169,18 @@ std::string bytes_text(const json& value) {
   return value.is_number() ? format_bytes(static_cast<std::uint64_t>(value.get<double>())) : "-";
 }
 
-void show(const json& top, const TopOptions& options, bool is_terminal) {
-  if (options.json) {
-    std::printf("%s\n", json_text(top).c_str());
-  } else if (is_terminal && !options.once) {
-    std::printf("\033[H\033[2J%s", top_text(top).c_str());
-  } else {
-    std::printf("%s\n", top_text(top).c_str());
-  }
-  std::fflush(stdout);
-}
-
 Finish top(Pool& pool, const TopOptions& options) {
+  const Interrupt interrupt;
+  Pages pages(!options.once, options.json);
   auto before = look(pool);
   if (!before.ok()) return daemon_failure(before.status());
-  const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
+  const std::chrono::nanoseconds interval(static_cast<std::int64_t>(options.interval_s * 1e9));
   do {
-    std::this_thread::sleep_for(std::chrono::duration<double>(options.interval_s));
+    if (interrupt.wait_for(interval)) return {};
     auto after = look(pool);
-    if (!after.ok()) return daemon_failure(after.status());
-    show(top_json(*before, *after), options, is_terminal);
+    if (!after.ok()) return interrupt.came() ? Finish() : daemon_failure(after.status());
+    const json now = top_json(*before, *after);
+    pages.show(options.json ? json_text(now) + "\n" : top_text(now));
     before = std::move(after);
   } while (!options.once && std::ferror(stdout) == 0);
   return {};
