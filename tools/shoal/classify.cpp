@@ -40,8 +40,9 @@ void print_table(const std::vector<std::string>& files, const std::vector<Classe
 
 Finish classify(const ClassifyOptions& options, Invocation& invocation) {
   return with_picture_model(options, invocation, [&](const PictureModel& model) -> Finish {
-    auto classifier =
-        ImageClassifier::create(model.client, model.model, {.preprocess = model.preprocess, .top_k = options.top_k});
+    auto classifier = model.wait_for([&] {
+      return ImageClassifier::create(model.client, model.model, {.preprocess = model.preprocess, .top_k = options.top_k});
+    });
     if (!classifier.ok()) return daemon_failure(classifier.status());
     for (const std::string& warning : classifier->warnings()) invocation.console.warn(warning);
     FileQueue<Classes> queue("classifying", options.files, [&](std::size_t i, Classes& classes) -> Finish {

@@ -69,7 +69,8 @@ Result<ObjectDetectorOptions> detector_options(const DetectOptions& options) {
   if (!options.labels.empty()) {
     ModelConfig config;
     config.labels_file = std::filesystem::absolute(options.labels).string();
-    SHOAL_ASSIGN_OR_RETURN(made.labels, read_labels({}, config));
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<std::string> labels, read_labels({}, config));
+    made.labels = labels;
   }
   return made;
 }
@@ -82,8 +83,8 @@ Finish detect(const DetectOptions& options, Invocation& invocation) {
   auto made = detector_options(options);
   if (!made.ok()) return made.status();
   return with_picture_model(options, invocation, [&](const PictureModel& model) -> Finish {
-    made->preprocess = model.preprocess;
-    auto detector = ObjectDetector::create(model.client, model.model, *made);
+    if (model.preprocess) made->preprocess = *model.preprocess;
+    auto detector = model.wait_for([&] { return ObjectDetector::create(model.client, model.model, *made); });
     if (!detector.ok()) return daemon_failure(detector.status());
     for (const std::string& warning : detector->warnings()) invocation.console.warn(warning);
     FileQueue<Detections> queue("detecting", options.files, [&](std::size_t i, Detections& detections) -> Finish {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -70,7 +71,7 @@ class FileQueue {
     Progress progress(verb_, files_.size());
     const MutexLock lock(mutex_);
     while (done_ < files_.size() && failure_.status.ok()) {
-      changed_.wait(mutex_);
+      changed_.wait_until(mutex_, std::chrono::steady_clock::now() + std::chrono::milliseconds(200));
       progress.show(done_);
     }
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <memory>
 #include <set>
 
 #include "shm/base/errors.hpp"
@@ -10,7 +9,6 @@
 #include "shm/model/model_kind.hpp"
 #include "shm/tensor/spec.hpp"
 #include "shm/tensor/state.hpp"
-#include "tools/shoal/console.hpp"
 #include "worker/engine/identity_model.hpp"
 #include "worker/engine/sparse_inputs.hpp"
 #include "worker/import/importer.hpp"
@@ -76,19 +74,19 @@ Status check_dtypes(const Checkpoint& checkpoint, const std::vector<TensorSpec>&
   return {};
 }
 
-EngineOptions with_progress(EngineOptions options) {
-  options.on_measuring = show_measuring();
-  return options;
+/// Engine::load() with progress.
+Result<Engine> load_visibly(const std::string& path, const EngineOptions& options, const Working& working) {
+  return Engine::load(path, options, show_measuring(working));
 }
+
+Working loading(const std::string& path) { return Working("loading " + path); }
 
 }  // namespace
 
-std::function<void(std::chrono::milliseconds spent, std::chrono::milliseconds budget)> show_measuring() {
-  return [progress = std::make_shared<std::unique_ptr<Progress>>()](std::chrono::milliseconds spent,
-                                                                    std::chrono::milliseconds budget) {
-    const auto seconds = [](std::chrono::milliseconds time) { return static_cast<std::size_t>((time.count() + 999) / 1000); };
-    if (!*progress) *progress = std::make_unique<Progress>("measuring which algorithms are fastest, seconds", seconds(budget));
-    (*progress)->show(seconds(spent));
+OnMeasuring show_measuring(const Working& working) {
+  return [&working](std::chrono::milliseconds spent, std::chrono::milliseconds budget) {
+    const auto seconds = [](std::chrono::milliseconds time) { return (time.count() + 999) / 1000; };
+    working.say(format("measuring which algorithms are fastest, {} of {} s", seconds(spent), seconds(budget)));
   };
 }
 
@@ -100,24 +98,41 @@ bool is_path(const std::string& model) {
 }
 
 Result<Engine> load_for_inputs(const std::string& path, EngineOptions options, const Tensors& inputs) {
-  if (path == worker::kIdentityPath) return Engine::load(path, std::move(options));
+  if (path == worker::kIdentityPath) return Engine::load(path, options);
+  const Working working = loading(path);
   SHOAL_ASSIGN_OR_RETURN(const Checkpoint checkpoint, look_into(path, inputs));
   SHOAL_ASSIGN_OR_RETURN(std::vector<TensorSpec> set, input_set(checkpoint, inputs));
   SHOAL_RETURN_IF_ERROR(check_dtypes(checkpoint, set));
   if (!checkpoint.has_shapes()) options.shapes = {std::move(set)};
-  return Engine::load(path, with_progress(std::move(options)));
+  return load_visibly(path, options, working);
 }
 
-Result<Engine> load_for_pictures(const std::string& path, EngineOptions options, const std::optional<Preprocess>& preprocess) {
-  if (path == worker::kIdentityPath || !preprocess || preprocess->crop_height == 0)
-    return Engine::load(path, with_progress(std::move(options)));
+Result<Engine> load_for_shapes(const std::string& path, EngineOptions options, std::span<const TensorSpec> shapes) {
+  if (path == worker::kIdentityPath) return Engine::load(path, options);
+  const Working working = loading(path);
+  if (shapes.empty()) return load_visibly(path, options, working);
+  SHOAL_ASSIGN_OR_RETURN(const Checkpoint checkpoint, look_into(path));
+  std::vector<TensorSpec> set(shapes.begin(), shapes.end());
+  for (TensorSpec& input : set) {
+    SHOAL_RETURN_IF_ERROR(check_input_name(checkpoint.name, checkpoint.inputs, checkpoint.labels, input.name));
+    const auto known = std::ranges::find(checkpoint.config.inputs, input.name, &TensorSpec::name);
+    if (known != checkpoint.config.inputs.end()) input.dtype = known->dtype;
+  }
+  if (!checkpoint.has_shapes()) options.shapes = {std::move(set)};
+  return load_visibly(path, options, working);
+}
+
+Result<Engine> load_for_pictures(const std::string& path, EngineOptions options, const Optional<Preprocess>& preprocess) {
+  if (path == worker::kIdentityPath) return Engine::load(path, options);
+  const Working working = loading(path);
+  if (!preprocess || preprocess->crop_height == 0) return load_visibly(path, options, working);
   SHOAL_ASSIGN_OR_RETURN(const Checkpoint checkpoint, look_into(path));
   if (!checkpoint.has_shapes() && checkpoint.inputs.size() == 1 && !checkpoint.inputs[0].shape.is_known()) {
     const std::int64_t channels = preprocess->order == "GRAY" ? 1 : 3;
     options.shapes = {
         {{checkpoint.inputs[0].name, DType::kFloat32, {1, channels, preprocess->crop_height, preprocess->crop_width}}}};
   }
-  return Engine::load(path, with_progress(std::move(options)));
+  return load_visibly(path, options, working);
 }
 
 }  // namespace shoal::tool

@@ -10,6 +10,7 @@
 #include "shoal/client.hpp"
 #include "shoal/engine.hpp"
 #include "shoal/result.hpp"
+#include "tools/shoal/working.hpp"
 
 namespace shoal::tool {
 
@@ -17,18 +18,24 @@ namespace shoal::tool {
 /// prefix.
 bool is_path(const std::string& model);
 
-/// Shows on a terminal why the first load of a model takes long: called while algorithms are measured.
-std::function<void(std::chrono::milliseconds spent, std::chrono::milliseconds budget)> show_measuring();
+/// Says why the first load of a model takes long: called while algorithms are measured.
+///   Lifetime  `working` must outlive the load
+OnMeasuring show_measuring(const Working& working);
 
-/// Loads a model for one set of inputs. If model.toml gives shapes, they decide the weight layouts, so that outputs are bit-equal
-/// to the daemon's; otherwise the given inputs do.
+/// Loads a model for one set of inputs. Shows its progress, as the next two functions do. If model.toml gives shapes, they decide
+/// the weight layouts, so that outputs are bit-equal to the daemon's; otherwise the given inputs do.
 ///   inputs  from the user; may contain labels
 ///   Errors  those of Engine::load(); kInvalidArgument (an input that the model does not have, or that has another dtype than in
 ///           model.toml)
 Result<Engine> load_for_inputs(const std::string& path, EngineOptions options, const Tensors& inputs);
 
+/// Loads a model for inputs of these shapes. If there are none, the model's files decide.
+///   shapes  names and shapes; their types are those of model.toml, else float32
+///   Errors  those of Engine::load()
+Result<Engine> load_for_shapes(const std::string& path, EngineOptions options, std::span<const TensorSpec> shapes);
+
 /// Loads a model for pictures. If the model's files give no shape, the size comes from `preprocess`.
 ///   Errors  those of Engine::load()
-Result<Engine> load_for_pictures(const std::string& path, EngineOptions options, const std::optional<Preprocess>& preprocess);
+Result<Engine> load_for_pictures(const std::string& path, EngineOptions options, const Optional<Preprocess>& preprocess);
 
 }  // namespace shoal::tool

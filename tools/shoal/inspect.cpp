@@ -157,9 +157,10 @@ Result<std::vector<std::uint64_t>> profile(const worker::Program& program) {
 
 /// Loads the model for its first set of inputs to learn what runs each node, and in which precision. Algorithms are measured only
 /// if that chooses the precision.
-Status see_program(const ModelConfig& config, const InputPlan& plan, const worker::Graph& inferred, Report& report) {
+Status see_program(const ModelConfig& config, const InputPlan& plan, const worker::Graph& inferred, const Working& working,
+                   Report& report) {
   const auto& inputs = plan.input_sets.front();
-  worker::ModelSource source{.name = report.files.prefix, .config = config, .tuning_progress = show_measuring()};
+  worker::ModelSource source{.name = report.files.prefix, .config = config, .tuning_progress = show_measuring(working)};
   if (!config.golden_file.empty()) source.config.golden_file = report.files.directory / config.golden_file;
   SHOAL_ASSIGN_OR_RETURN(worker::ModelOptions options, worker::model_options(source, plan));
   options.input_sets = {inputs};
@@ -191,7 +192,7 @@ Status see_program(const ModelConfig& config, const InputPlan& plan, const worke
 
 /// Inputs and outputs, with shapes as far as the files give them, and what runs each node.
 ///   graph  is inferred as far as that goes
-void describe_tensors(const ModelConfig& config, worker::Graph& graph, Report& report) {
+void describe_tensors(const ModelConfig& config, worker::Graph& graph, const Working& working, Report& report) {
   report.inputs = graph.input_specs();
   for (const worker::GraphOutput& output : graph.outputs) report.outputs.push_back({output.name});
   const auto plan = plan_inputs(config, report.inputs, format("model '{}'", report.files.prefix));
@@ -218,7 +219,8 @@ void describe_tensors(const ModelConfig& config, worker::Graph& graph, Report& r
   if (!report.refused.empty()) return;
   check_config(config, *plan, report);
   if (report.is_wrong) return;  // what loading refuses cannot be loaded here
-  if (const Status found = see_program(config, *plan, graph, report); !found.ok()) report.notes.push_back(found.message());
+  if (const Status found = see_program(config, *plan, graph, working, report); !found.ok())
+    report.notes.push_back(found.message());
 }
 
 /// The sparse tensors of the model, in the form in which loading has them.
@@ -232,6 +234,7 @@ void describe_sparse(ModelConfig& config, Report& report) {
 }
 
 Result<Report> look(const std::string& path, bool profile) {
+  const Working working("looking into " + path);
   Report report{.is_profiled = profile};
   SHOAL_ASSIGN_OR_RETURN(report.files, find_model(path));
   SHOAL_ASSIGN_OR_RETURN(ModelConfig config, read_model_config(report.files));
@@ -253,7 +256,7 @@ Result<Report> look(const std::string& path, bool profile) {
   report.precision = config.precision;
   report.refused = report.survey.unsupported;
   worker::Graph graph = report.survey.import.graph;
-  describe_tensors(config, graph, report);
+  describe_tensors(config, graph, working, report);
   if (!report.loads) {
     report.nodes = list_nodes(graph, nullptr, {}, {});
     add_refused(report.refused, report.nodes);

@@ -9,6 +9,7 @@
 #include "shoal/pool.hpp"
 #include "tools/shoal/commands.hpp"
 #include "tools/shoal/tensor_files.hpp"
+#include "tools/shoal/working.hpp"
 
 namespace shoal::tool {
 namespace {
@@ -36,12 +37,16 @@ Finish predict(const PredictOptions& options, Invocation& invocation) {
   if (!files.ok()) return usage_failure(files.status());
   auto pool = Pool::connect();
   if (!pool.ok()) return daemon_failure(pool.status());
-  const auto info = pool->describe(options.model, options.version);
+  const auto ask = [&](const auto& question) {  // both answers may take as long as the model loads
+    const Working working(format("waiting for model '{}'", options.model));
+    return question();
+  };
+  const auto info = ask([&] { return pool->describe(options.model, options.version); });
   if (!info.ok()) return daemon_failure(info.status());
   SHOAL_ASSIGN_OR_RETURN(const Tensors inputs, read_inputs(*files));
-  const auto outputs =
-      pool->predict(options.model, inputs,
-                    {.timeout = std::chrono::milliseconds(options.timeout_ms), .version = options.version, .flow = options.flow});
+  const SubmitOptions how{
+      .timeout = std::chrono::milliseconds(options.timeout_ms), .version = options.version, .flow = options.flow};
+  const auto outputs = ask([&] { return pool->predict(options.model, inputs, how); });
   if (!outputs.ok()) return daemon_failure(outputs.status());
   for (std::string& warning : ignored_input_warnings(*info, inputs)) invocation.console.warn(std::move(warning));
   SHOAL_ASSIGN_OR_RETURN(const auto written, write_outputs(*outputs, options.output));

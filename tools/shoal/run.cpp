@@ -11,6 +11,7 @@
 #include "tools/shoal/fetched.hpp"
 #include "tools/shoal/in_process.hpp"
 #include "tools/shoal/tensor_files.hpp"
+#include "tools/shoal/working.hpp"
 
 namespace shoal::tool {
 namespace {
@@ -70,7 +71,10 @@ Finish run(const RunOptions& options, Invocation& invocation) {
   SHOAL_ASSIGN_OR_RETURN(const ModelInfo info, engine->describe());
   for (std::string& warning : ignored_input_warnings(info, inputs)) invocation.console.warn(std::move(warning));
 
-  const auto outputs = engine->run(inputs);
+  const auto outputs = [&] {
+    const Working working("running");
+    return engine->run(inputs);
+  }();
   if (!outputs.ok()) return with_inputs(outputs.status(), inputs);
   SHOAL_ASSIGN_OR_RETURN(const auto written, write_outputs(*outputs, options.output));
   double median_ms = 0;

@@ -13,6 +13,7 @@
 #include "shm/base/unique_fd.hpp"
 #include "tools/shoal/commands.hpp"
 #include "tools/shoal/with_daemon.hpp"
+#include "tools/shoal/working.hpp"
 
 namespace shoal::tool {
 namespace {
@@ -56,6 +57,7 @@ Finish stop(Pool& pool, const StopOptions& options) {
   if (!stats.ok()) return daemon_failure(stats.status());
   const auto process = open_process(nlohmann::json::parse(*stats).at("supervisor").at("pid").get<pid_t>());
   if (!process.ok()) return process.status();
+  const Working working("waiting until the daemon has answered its requests");
   if (const Status agreed = pool.stop(); !agreed.ok()) return daemon_failure(agreed);
   return wait_until_gone(*process, options.timeout_s);
 }
