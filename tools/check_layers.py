@@ -74,6 +74,7 @@ HOMES = {
     r"curl/": "fetch",
     r"openssl/": "fetch",
     r"pugixml\.hpp$": "fetch",
+    r"cairo/": "tools/shoal/bench",
 }
 # What would put a lock, an allocator or a queue into memory that two processes can write: whoever dies holding it stops the others.
 SHARED_STATE = re.compile(r"boost/interprocess/(?!mapped_region\.hpp|exceptions\.hpp)|PTHREAD_PROCESS_SHARED|\b(sem_open|shm_open|shmget)\b")

@@ -48,6 +48,19 @@ endfunction()
 shoal_man_page(shoal_tool 1)
 shoal_man_page(shoald 8)
 
+# What shells complete. Debian's zsh looks for what packages bring in vendor-completions, others in site-functions.
+set(completions ${CMAKE_CURRENT_BINARY_DIR}/completions)
+add_custom_command(OUTPUT ${completions}/shoal ${completions}/_shoal DEPENDS shoal_tool
+  COMMAND ${CMAKE_COMMAND} -E make_directory ${completions}
+  COMMAND shoal_tool completion bash > ${completions}/shoal
+  COMMAND shoal_tool completion zsh > ${completions}/_shoal
+  COMMENT "Completions for bash and zsh")
+add_custom_target(completions ALL DEPENDS ${completions}/shoal)
+install(FILES ${completions}/shoal DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT shoal)
+foreach(directory IN ITEMS site-functions vendor-completions)
+  install(FILES ${completions}/_shoal DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/${directory} COMPONENT shoal)
+endforeach()
+
 # Debian packages: cpack, or cmake --workflow --preset package.
 set(debian_dir ${CMAKE_CURRENT_LIST_DIR}/debian)
 set(packages libshoal libshoal-dev shoal)

@@ -1,9 +1,13 @@
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <exception>
 #include <new>
 #include <system_error>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/helper_program.hpp"
 #include "tools/shoal/commands.hpp"
 
 namespace shoal::tool {
@@ -18,6 +22,14 @@ Finish run(const Command& command, Invocation& invocation) try { return command.
 }
 
 }  // namespace
+
+Finish become(const char* program, char** argv) {
+  const std::string file = helper_program(program, program_directory());
+  if (file.empty())
+    return not_found("{} is neither beside shoal in {} nor in ../libexec/shoal", program, program_directory().string());
+  ::execv(file.c_str(), argv);
+  return status_from_errno("run", file, errno);
+}
 
 int run_command_line(CLI::App& application, std::span<const Command> commands, int argc, char** argv) {
   application.require_subcommand(1);

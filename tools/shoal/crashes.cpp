@@ -85,7 +85,7 @@ Command make_crashes(CLI::App& application) {
   const auto options = std::make_shared<CrashesOptions>();
   CLI::App* app = application.add_subcommand("crashes", kCrashesAbout);
   app->footer(kCrashesMore);
-  app->add_option("--model", options->model, "only workers of this model");
+  app->add_option("--model", options->model, "only workers of this model")->type_name("NAME");
   app->add_flag("--json", options->json, "print JSON");
   return {app, [options](Invocation&) { return with_daemon([&](Pool& pool) { return crashes(pool, *options); }); }};
 }

@@ -3,8 +3,11 @@
 #include <array>
 #include <cstdio>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "tools/shoal/commands.hpp"
+#include "tools/shoal/completion.hpp"
 
 namespace {
 
@@ -16,6 +19,7 @@ constexpr const char* kExamples = R"(Without a daemon:
   shoal run models/resnet-50 --input data=x.npy --output out
   shoal classify models/resnet-50 cat.jpg --preset imagenet
   shoal detect models/ssd street.jpg --draw boxes.png
+  shoal bench models/resnet-50 --in-flight 1,2            how long requests take under load
   shoal fetch s3://bucket/models/resnet-50 models         from https://, s3:// or hdfs:// into a directory
 With a daemon (SHOAL_DIR=/tmp/shoal shoald --model resnet=models/resnet-50,workers=4 &):
   shoal status                                            its models, its processes and their memory
@@ -24,6 +28,7 @@ With a daemon (SHOAL_DIR=/tmp/shoal shoald --model resnet=models/resnet-50,worke
   shoal trace --chrome trace.json                         the last events of its workers, as a trace
   shoal classify resnet *.jpg --top-k 3
   shoal predict resnet --input data=x.npy --output out
+  shoal bench resnet --rate 50,100,200 --plot latency.svg
   shoal load shapes=models/shapes,workers=2               serve another model; see also shoal reload, scale, drain and unload
   shoal stop
 
@@ -39,12 +44,14 @@ int main(int argc, char** argv) {
   CLI::App application(kAbout, "shoal");
   application.footer(kExamples);
   application.set_version_flag("--version", "shoal " SHOAL_VERSION);
-  const std::array commands{make_inspect(application), make_run(application),     make_classify(application),
-                            make_detect(application),  make_predict(application), make_operators(application),
-                            make_fetch(application),   make_status(application),  make_top(application),
-                            make_trace(application),   make_crashes(application), make_load(application),
-                            make_unload(application),  make_reload(application),  make_scale(application),
-                            make_drain(application),   make_stop(application)};
+  const std::array commands{
+      make_inspect(application), make_run(application),    make_classify(application),  make_detect(application),
+      make_predict(application), make_bench(application),  make_operators(application), make_fetch(application),
+      make_status(application),  make_top(application),    make_trace(application),     make_crashes(application),
+      make_load(application),    make_unload(application), make_reload(application),    make_scale(application),
+      make_drain(application),   make_stop(application),   make_completion(application)};
+  if (argc > 2 && std::string_view(argv[1]) == "completion" && std::string_view(argv[2]) == "words")
+    return print_candidates(application, std::vector<std::string>(argv + 3, argv + argc));
   const auto is_named = [&](const CLI::App* command) { return command->check_name(argv[1]); };
   if (argc > 1 && argv[1][0] != '-' && application.get_subcommands(is_named).empty()) {  // CLI11 ignores it before --help
     std::fprintf(stderr, "shoal: there is no command '%s': see shoal --help\n", argv[1]);

@@ -1,14 +1,9 @@
 #include "tools/shoal/picture_options.hpp"
 
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
-#include <cerrno>
 #include <memory>
 #include <string>
 
-#include "shm/base/errors.hpp"
-#include "shm/base/helper_program.hpp"
 #include "tools/shoal/commands.hpp"
 
 namespace shoal::tool {
@@ -45,15 +40,6 @@ Pictures are prepared as [preprocess] in model.toml or a preset says:
   shoal detect ssd *.jpg --draw out/        a PNG of each picture's name in that directory
   shoal detect ssd street.jpg --json        {"pictures": [{"file", "detections": [{"index", "label", "score", "box": [x0, y0, x1, y1]}]}]})";
 
-/// Becomes shoal-pictures. Returns only if that fails.
-Finish become_pictures(char** argv) {
-  const std::string program = helper_program("shoal-pictures", program_directory());
-  if (program.empty())
-    return not_found("shoal-pictures is neither beside shoal in {} nor in ../libexec/shoal", program_directory().string());
-  ::execv(program.c_str(), argv);
-  return status_from_errno("run", program, errno);
-}
-
 void add_common(CLI::App& app, PictureOptions& options, const char* top_k) {
   app.add_option("MODEL", options.model, "NAME in the daemon, or PATH or URL of a checkpoint")->required();
   app.add_option("IMAGE", options.files, "pictures: JPEG, PNG, ...")->required();
@@ -73,7 +59,7 @@ void add_common(CLI::App& app, PictureOptions& options, const char* top_k) {
 template <typename Options>
 Command make(CLI::App& application, CLI::App* (*add)(CLI::App&, Options&)) {
   const auto options = std::make_shared<Options>();
-  return {add(application, *options), [options](Invocation& invocation) { return become_pictures(invocation.argv); }};
+  return {add(application, *options), [options](Invocation& invocation) { return become("shoal-pictures", invocation.argv); }};
 }
 
 }  // namespace
@@ -93,9 +79,11 @@ CLI::App* add_detect(CLI::App& application, DetectOptions& options) {
       ->check(CLI::Range(0.0, 1.0))
       ->check(not_nan);
   app->add_option("--labels", options.labels, "file of class names, line i = class i, instead of the model's own")
+      ->type_name("FILE")
       ->check(not_empty);
   app->add_option("--draw", options.draw,
                   "write the picture with the boxes: a .png or .jpg; with several pictures, or with a / at the end, a directory")
+      ->type_name("FILE")
       ->check(not_empty);
   app->add_option("--format", options.format,
                   "what the outputs mean: multibox, nms (both rows of 6) or gluoncv (three outputs); default: found by their "

@@ -19,9 +19,13 @@ namespace fs = std::filesystem;
 void add_tensor_options(CLI::App& app, std::vector<std::string>& inputs, std::string& directory) {
   app.add_option("--input", inputs, "NAME=FILE.npy, once per input of the model")
       ->required()
+      ->type_name("NAME=FILE")
       ->allow_extra_args(false)
       ->take_all();
-  app.add_option("--output", directory, "directory for the outputs; created if it is missing")->required()->check(not_empty);
+  app.add_option("--output", directory, "directory for the outputs; created if it is missing")
+      ->required()
+      ->type_name("DIR")
+      ->check(not_empty);
 }
 
 Result<std::vector<InputFile>> parse_inputs(std::span<const std::string> arguments) {

@@ -58,9 +58,9 @@ Command make_trace(CLI::App& application) {
   const auto options = std::make_shared<TraceOptions>();
   CLI::App* app = application.add_subcommand("trace", kTraceAbout);
   app->footer(kTraceMore);
-  app->add_option("--model", options->model, "only workers of this model");
+  app->add_option("--model", options->model, "only workers of this model")->type_name("NAME");
   app->add_option("--pid", options->pid, "only this worker")->check(CLI::Range(1, 1 << 22));
-  app->add_option("--chrome", options->file, "the file to write")->required()->check(not_empty);
+  app->add_option("--chrome", options->file, "the file to write")->required()->type_name("FILE")->check(not_empty);
   return {app, [options](Invocation& invocation) {
             return with_daemon([&](Pool& pool) { return trace(pool, *options, invocation); });
           }};
