@@ -20,6 +20,16 @@ class Load(ShoalTest):
         self.assertEqual(run.returncode, code, run.stderr)
         return json.loads(run.stdout)["loads"]
 
+    def start(self, daemon, *words):
+        return subprocess.Popen([BIN / "shoal", "bench", "echo", *words], env=dict(os.environ, SHOAL_DIR=str(daemon.directory)),
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def wait_for_answers(self, daemon, count):
+        deadline = time.monotonic() + 30
+        while daemon.model("echo")["counts"]["ok"] < count:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
+
     def test_a_closed_loop_keeps_its_requests_under_way(self):
         model = write_model(self.tmp / "m", "_fault_slow", 20)
         with Daemon({"m": f"{model},workers=2,tuning_ms=0"}, worker=FAULTY) as daemon:
@@ -49,6 +59,20 @@ class Load(ShoalTest):
         self.assertGreater(load["total_ms"]["max"], 1800)  # (60 - 1) * 50 ms are worked, of which 1 s has passed
         self.assertGreater(load["total_ms"]["p50"], 600)
         self.assertRegex(run.stderr, "rate 60/s: not reached: .* requests a second were answered")
+
+    def test_requests_that_were_due_while_the_program_stood_still_count(self):
+        with Daemon({"echo": "builtin:identity"}) as daemon:
+            process = self.start(daemon, "--rate", "200", "--even", "--duration", "4", "--warmup", "0", "--json")
+            self.wait_for_answers(daemon, 20)
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(1)
+            process.send_signal(signal.SIGCONT)
+            out, error = process.communicate(timeout=60)
+        [load] = json.loads(out)["loads"]
+        self.assertEqual((load["requests"], load["ok"]), (800, 800))
+        self.assertGreater(load["total_ms"]["p90"], 300)  # a fifth of them were due within that second
+        self.assertGreater(load["late_ms"]["max"], 900)
+        self.assertRegex(error, "this program sent 1 % of the requests more than .* ms late")
 
     def test_random_arrivals_are_those_of_their_seed(self):
         with Daemon({"echo": "builtin:identity"}) as daemon:
@@ -113,12 +137,8 @@ class Load(ShoalTest):
 
     def test_ctrl_c_prints_what_was_measured(self):
         with Daemon({"echo": "builtin:identity"}) as daemon:
-            process = subprocess.Popen([BIN / "shoal", "bench", "echo", "--in-flight", "1,2", "--duration", "600", "--warmup", "0", "--json"],
-                                       env=dict(os.environ, SHOAL_DIR=str(daemon.directory)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            deadline = time.monotonic() + 30
-            while daemon.model("echo")["counts"]["ok"] < 100:
-                self.assertLess(time.monotonic(), deadline)
-                time.sleep(0.05)
+            process = self.start(daemon, "--in-flight", "1,2", "--duration", "600", "--warmup", "0", "--json")
+            self.wait_for_answers(daemon, 100)
             process.send_signal(signal.SIGINT)
             out, error = process.communicate(timeout=30)
         self.assertEqual(process.returncode, 0, error)
@@ -132,12 +152,8 @@ class Load(ShoalTest):
         self.assert_fails(shoal("bench", "echo", *SHORT, directory=self.tmp), 3, self.tmp)
         with Daemon({"echo": "builtin:identity"}) as daemon:
             self.assert_fails(daemon.shoal("bench", "other", *SHORT), 3, "'other'")
-            process = subprocess.Popen([BIN / "shoal", "bench", "echo", "--in-flight", "2", "--duration", "4", "--warmup", "0", "--json"],
-                                       env=dict(os.environ, SHOAL_DIR=str(daemon.directory)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            deadline = time.monotonic() + 30
-            while daemon.model("echo")["counts"]["ok"] < 100:
-                self.assertLess(time.monotonic(), deadline)
-                time.sleep(0.05)
+            process = self.start(daemon, "--in-flight", "2", "--duration", "4", "--warmup", "0", "--json")
+            self.wait_for_answers(daemon, 100)
             daemon.process.kill()
             out, error = process.communicate(timeout=60)
         [load] = json.loads(out)["loads"]

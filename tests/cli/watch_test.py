@@ -163,7 +163,7 @@ class Watching(ShoalTest):
         predict = ["predict", "echo", "--input", f"data={file}", "--output", self.tmp / "out"]
         picture = str(next((SOURCE / "tools/shapes/pictures").glob("*.png")))
         commands = [["status"], ["top", "--once"], ["crashes"], ["trace", "--chrome", self.tmp / "t.json"], ["load", "m=builtin:identity"],
-                    ["reload", "echo"], ["unload", "echo"], ["scale", "echo", "2"], ["drain", "echo"], ["stop"], predict, ["classify", "echo", picture]]
+                    ["reload", "echo"], ["unload", "echo"], ["scale", "echo", "2"], ["drain", "echo"], ["stop"], predict, ["bench", "echo"], ["classify", "echo", picture]]
         never = self.tmp / "zygote"
         never.write_text("#!/bin/sh\nkill -STOP $$\n")
         never.chmod(0o700)

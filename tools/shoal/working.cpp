@@ -1,6 +1,7 @@
 #include "tools/shoal/working.hpp"
 
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@ constexpr int kShowEveryMs = 200;
 
 /// The child: it allocates nothing, because other threads of the parent may have held locks. Ends with its parent.
 [[noreturn]] void show_to_terminal(int from_parent, const char* what) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) (void)::signal(number, SIG_IGN);  // it removes its line first
   std::array<char, 512> state{}, line{};
   const std::uint64_t started_ns = monotonic_now_ns();
   bool is_visible = false;
