@@ -35,7 +35,7 @@ double rss_bytes() {
   return memory ? static_cast<double>(memory->rss_bytes) : 0;
 }
 
-std::ptrdiff_t thread_count() {
+std::ptrdiff_t count_threads() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
 }
 
@@ -96,7 +96,7 @@ Status bench_completions(const CompletionOptions& options) {
                                       {"requests_per_s", static_cast<double>(taken) / seconds},
                                       {"compute_ms", percentile(compute_ms, 0.5)},
                                       {"client_cores", (cpu_seconds() - cpu_begin) / seconds},
-                                      {"threads", thread_count()},
+                                      {"threads", count_threads()},
                                       {"copied_bytes", usage.inputs.copied_bytes + usage.outputs.copied_bytes},
                                       {"rss_bytes_per_request", (rss_bytes() - rss_begin) / static_cast<double>(taken - warm)}}
                    .dump(2)
