@@ -222,6 +222,22 @@ class Errors(PoolTest):
             time.sleep(0.001)
         self.assertGreater(count, 50, "other threads stood still")
 
+    def test_a_loan_is_sent_where_it_lies(self):
+        def used():
+            return self.pool.usage()["inputs"]["used_bytes"]
+
+        loan = self.pool.loan("float32", (1, 4))
+        loan[:] = 1
+        self.pool.predict("slow", {"data": loan})
+        alone = used()
+        futures = [self.pool.submit("slow", {"data": loan})]
+        self.assertEqual(used(), alone, "a request with a loan took more shared memory")
+        futures.append(self.pool.submit("slow", {"data": ones(1, 4)}))
+        self.assertGreater(used(), alone)
+        for future in futures:
+            future.result(10)
+        self.assertEqual(used(), alone)
+
     def test_a_signal_ends_the_wait(self):
         import signal
 
