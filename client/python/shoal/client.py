@@ -309,7 +309,7 @@ class Client(_Asynchronous):
         >>> engine.predict("", {"data": x})["data_output"]
         array([[7., 7., 7.]], dtype=float32)
         """
-        return self._native.loan(dtype, shape)
+        return self._native.loan(dtype, shape)  # type: ignore[no-any-return]
 
     def loan_output(self, dtype: Any, shape: Union[int, Sequence[int]]) -> Array:
         """The same for ``out`` of `predict`: the model writes its output there.
@@ -320,7 +320,7 @@ class Client(_Asynchronous):
         >>> engine.predict("", {"data": numpy.float32([1, 2])}, out={"data_output": y})["data_output"] is y
         True
         """
-        return self._native.loan_output(dtype, shape)
+        return self._native.loan_output(dtype, shape)  # type: ignore[no-any-return]
 
     @property
     def closed(self) -> bool:

@@ -26,7 +26,7 @@ def _dtype(name: str) -> numpy.dtype[Any]:
         import ml_dtypes
     except ImportError:
         raise ImportError("bfloat16 needs the package ml_dtypes: pip install ml_dtypes") from None
-    return numpy.dtype(ml_dtypes.bfloat16)
+    return numpy.dtype(ml_dtypes.bfloat16)  # type: ignore[no-any-return]
 
 
 def load_ndarrays(file: Union[str, os.PathLike[str]]) -> Union[dict[str, Optional[Array]], list[Optional[Array]]]:
@@ -58,7 +58,7 @@ def save_ndarrays(file: Union[str, os.PathLike[str]], arrays: Union[Mapping[str,
     {'arg:w': array([[1., 2.]], dtype=float32)}
     """
     named = arrays if isinstance(arrays, Mapping) else {}
-    made = [(name, numpy.asarray(array)) for name, array in (arrays.items() if named else (("", array) for array in arrays))]
+    made = [(name, numpy.asarray(array)) for name, array in (named.items() or (("", array) for array in arrays))]
     for name, array in made:
         if array.dtype.name not in _FLAGS:
             raise InvalidArgument(f"'{name}' is an array of {array.dtype}, which MXNet's files do not have")

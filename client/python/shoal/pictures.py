@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Optional, Union, overload
+from typing import Any, Optional, TypeVar, Union, overload
 
 import numpy
 
@@ -15,6 +15,7 @@ _vision = _extension.load("_vision", "shoal, for pictures,")
 Picture = Union[str, "os.PathLike[str]", bytes, Array]
 """The path of a file, the bytes of one, or pixels: red, green and blue in uint8, of shape (height, width, 3); also what NumPy makes such
 an array of, for example a picture of Pillow."""
+_P = TypeVar("_P", bound=Picture)
 Classes = list[tuple[str, float]]
 """(label, probability), the most probable first."""
 Detections = list[tuple[str, float, tuple[float, float, float, float]]]
@@ -76,9 +77,9 @@ class ImageClassifier(_PictureTask):
     @overload
     def classify(self, picture: Picture, *, top_k: Optional[int] = None) -> Classes: ...
     @overload
-    def classify(self, picture: list[Picture], *, top_k: Optional[int] = None) -> list[Classes]: ...
+    def classify(self, picture: list[_P], *, top_k: Optional[int] = None) -> list[Classes]: ...
 
-    def classify(self, picture: Union[Picture, list[Picture]], *, top_k: Optional[int] = None) -> Union[Classes, list[Classes]]:
+    def classify(self, picture: Union[Picture, list[_P]], *, top_k: Optional[int] = None) -> Union[Classes, list[Classes]]:
         """The classes of one picture, or of each picture of a list, several of which are read and run at the same time.
 
         Raises  what the first picture or request that fails gives
@@ -128,9 +129,9 @@ class ObjectDetector(_PictureTask):
     @overload
     def detect(self, picture: Picture) -> Detections: ...
     @overload
-    def detect(self, picture: list[Picture]) -> list[Detections]: ...
+    def detect(self, picture: list[_P]) -> list[Detections]: ...
 
-    def detect(self, picture: Union[Picture, list[Picture]]) -> Union[Detections, list[Detections]]:
+    def detect(self, picture: Union[Picture, list[_P]]) -> Union[Detections, list[Detections]]:
         """The objects in one picture, or in each picture of a list, several of which are read and run at the same time.
 
         Raises  what the first picture or request that fails gives
