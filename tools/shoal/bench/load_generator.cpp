@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
 #include <queue>
 #include <random>
@@ -18,6 +19,7 @@ using SteadyClock = std::chrono::steady_clock;
 using Time = SteadyClock::time_point;
 
 constexpr std::size_t kMostUnderWay = 32'000;  // a Pool takes 32768
+constexpr int kBurst = 64;                     // requests that are sent before this thread looks for answers again
 constexpr std::chrono::milliseconds kLongestWait(100), kShortestPause(1);
 
 std::uint64_t to_ns(std::chrono::nanoseconds time) { return static_cast<std::uint64_t>(std::max<std::int64_t>(time.count(), 0)); }
@@ -48,18 +50,15 @@ class LoadGenerator::Run {
   }
 
   Result<Measurement> run(const Interrupt& interrupt, const Watcher& watcher) {
-    bool is_sending = true;
-    while (is_sending || queue_.under_way() > 0) {
+    while (has_more() || queue_.under_way() > 0) {
       Time now = SteadyClock::now();
       if (interrupt.came()) return cut_at(now);
-      is_sending = is_sending && now < until_;
-      while (is_sending && next_due() <= now && queue_.under_way() < kMostUnderWay) {
+      for (int i = 0; i < kBurst && has_more() && next_due() <= now && queue_.under_way() < kMostUnderWay; ++i) {
         SHOAL_RETURN_IF_ERROR(send(now));
         now = SteadyClock::now();
-        is_sending = now < until_;
       }
       Time deadline = now + kLongestWait;
-      if (is_sending && queue_.under_way() < kMostUnderWay) deadline = std::min({deadline, until_, std::max(now, next_due())});
+      if (has_more() && queue_.under_way() < kMostUnderWay) deadline = std::clamp(next_due(), now, deadline);
       if (queue_.under_way() > 0) {
         take(queue_.next(completions_, deadline));
       } else {
@@ -77,6 +76,8 @@ class LoadGenerator::Run {
   };
 
   bool is_open() const { return measured_.load.is_open(); }
+  /// In an open loop everything that was due is sent, also if it is late.
+  bool has_more() const { return (is_open() ? next_arrival_ : SteadyClock::now()) < until_; }
   Time next_due() const {
     if (is_open()) return next_arrival_;
     return free_.empty() ? Time::max() : free_.top();
@@ -114,7 +115,7 @@ class LoadGenerator::Run {
   std::chrono::nanoseconds gap() {
     const double mean_ns = 1e9 / measured_.load.rate;
     const double gap_ns = options_.is_even ? mean_ns : std::exponential_distribution<double>(1 / mean_ns)(random_);
-    return std::chrono::nanoseconds(static_cast<std::int64_t>(gap_ns));
+    return std::chrono::nanoseconds(static_cast<std::int64_t>(std::ceil(gap_ns)));
   }
 
   void take(std::size_t count) {

@@ -103,10 +103,12 @@ Finish measure(const BenchOptions& options, const Client& client, const std::str
 }
 
 Finish bench_in_process(const BenchOptions& options, const GivenInputs& given, Console& console) {
+  const std::vector<LoadPoint> loads = loads_of(options);
+  const auto most = std::ranges::max_element(loads, {}, &LoadPoint::in_flight);
   EngineOptions engine_options{.precision = options.precision,
                                .threads = options.threads,
                                .contexts = options.contexts,
-                               .queue_limit = 32'768,
+                               .queue_limit = std::max(1024, static_cast<int>(most->in_flight)),
                                .shapes = {}};
   SHOAL_ASSIGN_OR_RETURN(const std::string path, local_model(options.model, console));
   auto engine = given.files.empty() ? load_for_shapes(path, std::move(engine_options), given.shapes)
