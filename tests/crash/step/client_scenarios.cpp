@@ -83,8 +83,9 @@ class ClientScenario : public Scenario {
  private:
   std::uint64_t arena_bytes() { return served_.stats().at("supervisor").at("arena_allocated_bytes"); }
   int worker_mappings() {
+    const json stats = served_.stats();
     int mappings = 0;
-    for (const json& model : served_.stats().at("models")) {
+    for (const json& model : stats.at("models")) {
       for (const json& worker : model.at("workers")) mappings += memfd_mappings_of(worker.at("pid"));
     }
     return mappings;
