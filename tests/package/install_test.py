@@ -133,6 +133,13 @@ class Installed(unittest.TestCase):
         needed = run("readelf", "-d", next(path for path in libraries() if path.name == "libshoal.so")).stdout
         self.assertNotRegex(needed, r"NEEDED.*(dnnl|opencv|spdlog|toml|gomp)")
 
+    def test_only_shoal_measure_loads_what_draws(self):
+        for program in ("bin/shoal", "bin/shoald", "libexec/shoal/shoal-worker", "libexec/shoal/shoal-fetch"):
+            self.assertNotIn("libcairo", run("readelf", "-d", PREFIX / program).stdout)
+        done = run(PREFIX / "bin" / "shoal", "bench", "builtin:identity", "--in-flight", "1", "--duration", "0.1", "--warmup", "0", "--plot", TOP / "plot.svg")
+        self.assertIn("answers/s", done.stdout)
+        self.assertIn("<svg", (TOP / "plot.svg").read_text())
+
     def test_only_shoal_fetch_loads_what_talks_to_servers(self):
         for program in ("bin/shoal", "bin/shoald", "libexec/shoal/shoal-worker"):
             self.assertNotRegex(run("ldd", PREFIX / program).stdout, "libcurl|libpugixml")
