@@ -69,8 +69,8 @@ Result<bool> RemoteDirectory::take(const std::string& name, Need need) {
   const fs::path shown = picture_ / name;
   ::unlink(shown.c_str());
   if (!record) return false;
-  if (::linkat(AT_FDCWD, cache().path_of(*record).c_str(), AT_FDCWD, shown.c_str(), 0) != 0)
-    return status_from_errno("link", shown.string(), errno);
+  // A hard link would change the time by which a reload sees that a file has not changed.
+  if (::symlink(cache().path_of(*record).c_str(), shown.c_str()) != 0) return status_from_errno("link", shown.string(), errno);
   taken_.emplace(name, *record);
   return true;
 }
