@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "tests/crash/driver/campaign.hpp"
+#include "tests/crash/driver/client_processes.hpp"
 
 namespace shoal::test {
 namespace {
@@ -27,16 +28,34 @@ CampaignResult expect_clean(std::uint64_t seed, const PlanSettings& settings) {
 
 TEST(Storm, AHundredFaultsBreakNoPromise) { expect_clean(1, {.faults = 100, .faults_per_s = 25, .daemons = 1}); }
 
+TEST(Storm, ClientsInPythonAreAmongThoseThatAreKilled) {
+  if (!has_python_clients())
+    GTEST_SKIP() << "SHOAL_PYTHON names no Python with nanobind and NumPy (tools/python-environment makes one): the clients of "
+                    "these storms are in C++ and C only";
+  const CampaignResult result = expect_clean(3, {.faults = 100, .faults_per_s = 25, .daemons = 1});
+  EXPECT_GT(result.report.clients_in.at("python").ok, 0u);
+  EXPECT_GT(result.report.clients_in.at("python").killed, 0u);
+}
+
 TEST(Storm, ThreeThousandFaultsBreakNoPromise) {
   constexpr std::uint64_t kCampaigns = 3;
   std::uint64_t blows = 0, while_running = 0;
   double seconds = 0;
+  std::map<std::string, ClientCounts> clients_in;
   for (std::uint64_t seed = 1; seed <= kCampaigns && !HasFailure(); ++seed) {
     const CampaignResult result = expect_clean(seed, {.faults = 1000});
     EXPECT_GE(result.shortest_interval_in_services, 3);
     blows += result.blows;
     while_running += result.while_running;
     seconds += result.seconds;
+    for (const auto& [language, counts] : result.report.clients_in) {
+      clients_in[language].ok += counts.ok;
+      clients_in[language].killed += counts.killed;
+    }
+  }
+  for (const char* const language : {"c++", "c"}) {
+    EXPECT_GT(clients_in[language].ok, 0u) << language;
+    EXPECT_GT(clients_in[language].killed, 0u) << language;
   }
   EXPECT_GE(static_cast<double>(while_running), 0.2 * static_cast<double>(blows));
   std::printf("%llu blows, %.0f a second\n", static_cast<unsigned long long>(blows), static_cast<double>(blows) / seconds);

@@ -222,6 +222,10 @@ void add(CheckReport& sum, const CheckReport& report) {
   sum.expired += report.expired;
   sum.poisoned += report.poisoned;
   sum.unknown += report.unknown;
+  for (const auto& [language, counts] : report.clients_in) {
+    sum.clients_in[language].ok += counts.ok;
+    sum.clients_in[language].killed += counts.killed;
+  }
   sum.violation_count += report.violation_count;
   sum.violations.insert(sum.violations.end(), report.violations.begin(), report.violations.end());
 }
@@ -231,15 +235,19 @@ CheckReport check_front(const fs::path& directory) {
   Checker checker([&](const Question& question, std::uint64_t version) { return pattern_answer(models, question, version); });
   std::ifstream waits(directory / "waits");
   checker.read_waits(waits);
-  read_histories(directory, checker);
+  auto clients_in = read_histories(directory, checker);
   checker.compare_snapshots(read_json(directory / "start.json"), read_json(directory / "end.json"), directory.filename());
-  return checker.report();
+  CheckReport report = checker.report();
+  report.clients_in = std::move(clients_in);
+  return report;
 }
 
 }  // namespace
 
 json to_json(const CampaignResult& result) {
   const CheckReport& report = result.report;
+  json clients_in;
+  for (const auto& [language, counts] : report.clients_in) clients_in[language] = {{"ok", counts.ok}, {"killed", counts.killed}};
   return {{"seed", result.seed},
           {"seconds", result.seconds},
           {"blows", result.blows},
@@ -255,6 +263,7 @@ json to_json(const CampaignResult& result) {
           {"expired", report.expired},
           {"poisoned", report.poisoned},
           {"unknown", report.unknown},
+          {"clients_in", clients_in},
           {"violations", report.violation_count}};
 }
 

@@ -37,9 +37,15 @@ struct Violation {
 };
 std::string to_string(const Violation& violation);
 
+/// The clients in one language.
+struct ClientCounts {
+  std::uint64_t ok = 0, killed = 0;
+};
+
 struct CheckReport {
   std::uint64_t asked = 0, answered = 0, ok = 0, rerun = 0, cancelled = 0, expired = 0, poisoned = 0;
-  std::uint64_t unknown = 0;  ///< under way when their client was killed, so nobody knows their outcome
+  std::uint64_t unknown = 0;                       ///< under way when their client was killed, so nobody knows their outcome
+  std::map<std::string, ClientCounts> clients_in;  ///< by language, where histories come from ClientProcesses
   std::vector<Violation> violations;
   std::uint64_t violation_count = 0;  ///< all of them; `violations` keeps the first 100
 };
@@ -77,7 +83,7 @@ class Checker {
   Answer answer_;
   std::map<std::uint64_t, std::uint64_t> waits_;
   std::map<Question, std::map<std::uint64_t, std::optional<std::uint64_t>>> known_;
-  std::map<std::string, std::uint64_t> ok_by_model_, unknown_by_model_, expired_by_model_;
+  std::map<std::string, std::uint64_t> ok_by_model_, unknown_by_model_, expired_by_model_, cancelled_by_model_;
   CheckReport report_;
 };
 

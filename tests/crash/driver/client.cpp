@@ -1,5 +1,5 @@
-// shoal-crash-client DIRECTORY HISTORY PLAN MODELS: sends requests as PLAN says (JSON, plan.hpp) and writes requests and answers
-// to HISTORY. At SIGTERM it finishes the requests under way and ends.
+// shoal-crash-client DIRECTORY HISTORY WORD...: sends requests as the words say (plan.hpp: to_words()) and writes requests and
+// answers to HISTORY. At SIGTERM it finishes the requests under way and ends. client.c and client.py do the same in C and Python.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -96,12 +96,12 @@ class Client {
   std::uint64_t last_id_ = 0, last_turn_ns_ = 0, stalled_ns_ = 0;
 };
 
-int run(char** argv) {
+int run(std::span<char* const> arguments) {
   struct sigaction action {};
   action.sa_handler = [](int) { is_over = 1; };
   ::sigaction(SIGTERM, &action, nullptr);
   // Small arenas, so that slots are used again and again and some tensors travel as frames.
-  const PoolOptions options{.directory = argv[1],
+  const PoolOptions options{.directory = arguments[1],
                             .arena_limit_bytes = 192 << 10,
                             .connect_timeout = std::chrono::seconds(20),
                             .control_timeout = std::chrono::seconds(20)};
@@ -112,8 +112,8 @@ int run(char** argv) {
     std::cerr << "client " << ::getpid() << ": " << pool.status().to_string() << std::endl;
     return 1;
   }
-  Client client(*std::move(pool), argv[2], client_plan_from(nlohmann::json::parse(argv[3])),
-                pattern_models_from(nlohmann::json::parse(argv[4])));
+  const auto words = arguments.subspan(3);
+  Client client(*std::move(pool), arguments[2], client_plan_from(words), pattern_models_from(words));
   client.run();
   return 0;
 }
@@ -123,5 +123,5 @@ int run(char** argv) {
 
 int main(int argc, char** argv) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a killed driver leaves no clients behind
-  return argc == 5 ? shoal::test::run(argv) : 2;
+  return argc > 9 ? shoal::test::run({argv, static_cast<std::size_t>(argc)}) : 2;
 }

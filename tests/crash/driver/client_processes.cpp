@@ -19,7 +19,21 @@ namespace fs = std::filesystem;
 using SteadyClock = std::chrono::steady_clock;
 constexpr auto kPatience = std::chrono::seconds(60);
 
+std::string program_of(Language language) {
+  switch (language) {
+    case Language::kCpp:
+      break;
+    case Language::kC:
+      return binary_directory() / "shoal-crash-client-c";
+    case Language::kPython:
+      return binary_directory() / "shoal-crash-client-python";
+  }
+  return binary_directory() / "shoal-crash-client";
+}
+
 }  // namespace
+
+bool has_python_clients() { return fs::exists(program_of(Language::kPython)); }
 
 ClientProcesses::ClientProcesses(std::string daemon_directory, fs::path directory, std::vector<ClientPlan> plans,
                                  PatternModels models)
@@ -43,7 +57,7 @@ std::optional<pid_t> ClientProcesses::pick(std::uint32_t pick, int signal) {
   reap();
   if (living_.empty()) return std::nullopt;
   const Living& victim = living_[pick % living_.size()];
-  if (signal != SIGSTOP) std::ofstream(directory_ / (std::to_string(victim.number) + ".killed"));
+  if (signal != SIGSTOP) std::ofstream(directory_ / (victim.name + ".killed"));
   return victim.pid;
 }
 
@@ -67,26 +81,36 @@ void ClientProcesses::start(std::size_t place) {
   const int number = next_++;
   ClientPlan plan = plans_[place];
   plan.seed += static_cast<std::uint32_t>(number) * 7919;
-  const std::string program = binary_directory() / "shoal-crash-client",
-                    history = directory_ / (std::to_string(number) + ".history"), asked = to_json(plan).dump(),
-                    models = to_json(models_).dump();
-  const char* argv[] = {program.c_str(), daemon_directory_.c_str(), history.c_str(), asked.c_str(), models.c_str(), nullptr};
+  if (plan.language == Language::kPython && !has_python_clients()) plan.language = Language::kCpp;
+  const std::string name = std::to_string(number) + "." + name_of(plan.language);
+  std::vector<std::string> words{program_of(plan.language), daemon_directory_, directory_ / (name + ".history")};
+  std::ranges::move(to_words(plan, models_), std::back_inserter(words));
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
   pid_t pid = -1;
-  SHOAL_CHECK(::posix_spawn(&pid, program.c_str(), nullptr, nullptr, const_cast<char**>(argv), environ) == 0);
-  living_.push_back({pid, place, number});
+  SHOAL_CHECK(::posix_spawn(&pid, argv[0], nullptr, nullptr, argv.data(), environ) == 0);
+  living_.push_back({pid, place, name});
 }
 
 void ClientProcesses::reap() {
   std::erase_if(living_, [](const Living& client) { return ::waitpid(client.pid, nullptr, WNOHANG) == client.pid; });
 }
 
-void read_histories(const fs::path& directory, Checker& checker) {
+std::map<std::string, ClientCounts> read_histories(const fs::path& directory, Checker& checker) {
+  std::map<std::string, ClientCounts> counts;
   for (const auto& entry : fs::directory_iterator(directory)) {
     if (entry.path().extension() != ".history") continue;
     std::ifstream history(entry.path());
-    fs::path killed = entry.path();
-    checker.read_history(history, entry.path().filename(), fs::exists(killed.replace_extension(".killed")));
+    fs::path name = entry.path();
+    const bool was_killed = fs::exists(name.replace_extension(".killed"));
+    ClientCounts& count = counts[name.stem().extension().string().substr(1)];
+    count.ok -= checker.report().ok;
+    checker.read_history(history, entry.path().filename(), was_killed);
+    count.ok += checker.report().ok;
+    count.killed += was_killed;
   }
+  return counts;
 }
 
 }  // namespace shoal::test

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,7 +14,11 @@
 
 namespace shoal::test {
 
-/// Histories are DIRECTORY/NUMBER.history. NUMBER.killed exists for a client that was killed. The destructor kills the others.
+/// Whether this build has clients in Python (SHOAL_PYTHON). Without them, clients in C++ take their places.
+bool has_python_clients();
+
+/// Histories are DIRECTORY/NUMBER.LANGUAGE.history. NUMBER.LANGUAGE.killed exists for a client that was killed. The destructor
+/// kills the others.
 ///   Threads  thread-bound
 class ClientProcesses {
  public:
@@ -37,7 +42,7 @@ class ClientProcesses {
   struct Living {
     pid_t pid;
     std::size_t place;
-    int number;
+    std::string name;  ///< NUMBER.LANGUAGE
   };
   void start(std::size_t place);
   void reap();
@@ -50,7 +55,7 @@ class ClientProcesses {
   int next_ = 0;
 };
 
-/// Reads all histories in the directory.
-void read_histories(const std::filesystem::path& directory, Checker& checker);
+/// Reads all histories in the directory, and counts by language.
+std::map<std::string, ClientCounts> read_histories(const std::filesystem::path& directory, Checker& checker);
 
 }  // namespace shoal::test

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include <array>
 #include <sstream>
@@ -64,11 +65,10 @@ void HistoryWriter::add(const HistoryLine& line) const {
 }
 
 std::uint64_t hash_of(const Tensor& tensor) {
-  std::uint64_t hash = 14695981039346656037u;
-  const auto mix = [&hash](unsigned char byte) { hash = (hash ^ byte) * 1099511628211u; };
-  for (const char c : tensor.shape().to_string()) mix(static_cast<unsigned char>(c));
-  for (const std::byte byte : tensor.view().bytes()) mix(static_cast<unsigned char>(byte));
-  return hash;
+  const std::string shape = tensor.shape().to_string();
+  const auto bytes = tensor.view().bytes();
+  return ::crc32_z(::crc32_z(0, reinterpret_cast<const Bytef*>(shape.data()), shape.size()),
+                   reinterpret_cast<const Bytef*>(bytes.data()), bytes.size());
 }
 
 }  // namespace shoal::test

@@ -2,7 +2,7 @@
 // answered. Lines are not buffered, so a killed client loses none.
 //
 //   ask ID TIME_NS MODEL SIZE SEED TIMEOUT_NS HOW       HOW: plain, cancel (given up at once), guilty (crashes its worker)
-//   answer ID TIME_NS STATUS VERSION HASH ATTEMPTS STALLED_NS
+//   answer ID TIME_NS STATUS VERSION HASH ATTEMPTS STALLED_NS    ATTEMPTS: 0 if the client is not told
 //   end                                                 everything that was asked has been answered
 //
 // Times are CLOCK_MONOTONIC. STALLED_NS is how long the client itself did not run between request and answer, because it was
@@ -63,7 +63,7 @@ class HistoryWriter {
   int fd_;
 };
 
-/// FNV-1a of shape and bytes.
+/// CRC-32 of the shape's text and the bytes, which every language has.
 std::uint64_t hash_of(const Tensor& tensor);
 
 }  // namespace shoal::test

@@ -9,7 +9,7 @@
 namespace shoal::test {
 namespace {
 
-constexpr int kClients = 3;
+constexpr std::size_t kPlanWords = 6, kModelWords = 4;  // of to_words()
 
 // std::mt19937_64 is the same everywhere; the standard's distributions are not.
 class Dice {
@@ -70,7 +70,10 @@ Plan make_plan(std::uint64_t seed, const PlanSettings& settings) {
   Plan plan{.seed = seed, .settings = settings};
   for (int i = 0; i < settings.daemons; ++i) {
     DaemonPlan daemon{.models = plan_models(dice, settings)};
-    for (int client = 0; client < kClients; ++client) daemon.clients.push_back(plan_client(dice, settings.guilty_share));
+    for (const Language language : kLanguages) {
+      daemon.clients.push_back(plan_client(dice, settings.guilty_share));
+      daemon.clients.back().language = language;
+    }
     const double mean_gap_ms = 1000 * settings.daemons / settings.faults_per_s;
     double at_ms = 0;
     for (int fault = i; fault < settings.faults; fault += settings.daemons) {
@@ -98,7 +101,11 @@ std::string to_text(const Plan& plan) {
     const DaemonPlan& daemon = plan.daemons[i];
     for (const PlannedModel& model : daemon.models)
       text << "daemon " << i << " model " << model.name << " workers " << model.workers << " lanes " << model.lanes << '\n';
-    for (const ClientPlan& client : daemon.clients) text << "daemon " << i << " client " << to_json(client).dump() << '\n';
+    for (const ClientPlan& client : daemon.clients) {
+      text << "daemon " << i << " client " << name_of(client.language);
+      for (const std::string& word : to_words(client, {})) text << ' ' << word;
+      text << '\n';
+    }
     for (const Fault& fault : daemon.faults) {
       text << "daemon " << i << " fault at " << fault.at_ms << " ms signal " << fault.signal << " victim "
            << static_cast<int>(fault.victim) << " model " << fault.model << " pick " << fault.pick << " stop " << fault.stop_ms
@@ -114,22 +121,47 @@ PatternModels patterns_of(const DaemonPlan& plan) {
   return patterns;
 }
 
-nlohmann::json to_json(const ClientPlan& plan) {
-  return {{"seed", plan.seed},
-          {"window", plan.window},
-          {"cancel_share", plan.cancel_share},
-          {"deadline_share", plan.deadline_share},
-          {"guilty_share", plan.guilty_share},
-          {"timeout_ms", plan.timeout_ms}};
+const char* name_of(Language language) {
+  switch (language) {
+    case Language::kCpp:
+      return "c++";
+    case Language::kC:
+      return "c";
+    case Language::kPython:
+      return "python";
+  }
+  return "";
 }
 
-ClientPlan client_plan_from(const nlohmann::json& json) {
-  return {.seed = json.at("seed"),
-          .window = json.at("window"),
-          .cancel_share = json.at("cancel_share"),
-          .deadline_share = json.at("deadline_share"),
-          .guilty_share = json.at("guilty_share"),
-          .timeout_ms = json.at("timeout_ms")};
+std::vector<std::string> to_words(const ClientPlan& plan, const PatternModels& models) {
+  std::vector<std::string> words{std::to_string(plan.seed),         std::to_string(plan.window),
+                                 std::to_string(plan.cancel_share), std::to_string(plan.deadline_share),
+                                 std::to_string(plan.guilty_share), std::to_string(plan.timeout_ms)};
+  for (const auto& [name, model] : models) {
+    words.push_back(name);
+    for (const int number : {static_cast<int>(model.inputs), model.sizes, model.contents})
+      words.push_back(std::to_string(number));
+  }
+  return words;
+}
+
+ClientPlan client_plan_from(std::span<char* const> words) {
+  return {.seed = static_cast<std::uint32_t>(std::stoul(words[0])),
+          .window = std::stoi(words[1]),
+          .cancel_share = std::stod(words[2]),
+          .deadline_share = std::stod(words[3]),
+          .guilty_share = std::stod(words[4]),
+          .timeout_ms = std::stoul(words[5])};
+}
+
+PatternModels pattern_models_from(std::span<char* const> words) {
+  PatternModels models;
+  for (std::size_t i = kPlanWords; i + kModelWords <= words.size(); i += kModelWords) {
+    models[words[i]] = {.inputs = static_cast<PatternModel::Inputs>(std::stoi(words[i + 1])),
+                        .sizes = std::stoi(words[i + 2]),
+                        .contents = std::stoi(words[i + 3])};
+  }
+  return models;
 }
 
 }  // namespace shoal::test

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,14 @@ struct PlannedModel {
   int workers = 2, lanes = 1;
 };
 
+/// What a client program is written in. They ask alike, by different interfaces.
+enum class Language : std::uint8_t { kCpp, kC, kPython };
+inline constexpr Language kLanguages[] = {Language::kCpp, Language::kC, Language::kPython};
+const char* name_of(Language language);
+
 /// One client, which draws its requests from `seed`.
 struct ClientPlan {
+  Language language = Language::kCpp;
   std::uint32_t seed = 0;
   int window = 4;  ///< requests under way
   double cancel_share = 0, deadline_share = 0, guilty_share = 0;
@@ -67,7 +74,10 @@ Plan make_plan(std::uint64_t seed, const PlanSettings& settings);
 std::string to_text(const Plan& plan);
 
 PatternModels patterns_of(const DaemonPlan& plan);
-nlohmann::json to_json(const ClientPlan& plan);
-ClientPlan client_plan_from(const nlohmann::json& json);
+/// The arguments of a client program, behind the daemon's directory and the history: SEED WINDOW CANCEL_SHARE DEADLINE_SHARE
+/// GUILTY_SHARE TIMEOUT_MS, then NAME INPUTS SIZES CONTENTS of each model.
+std::vector<std::string> to_words(const ClientPlan& plan, const PatternModels& models);
+ClientPlan client_plan_from(std::span<char* const> words);
+PatternModels pattern_models_from(std::span<char* const> words);  ///< without factors
 
 }  // namespace shoal::test
