@@ -184,8 +184,12 @@ void Fleet::look_into(Search search, std::string_view fetched) {
             model->bytes);
   ModelRequest here = search.request;
   here.path = model->path;
-  search.is_fetch = false;
-  search.files = files_.ask(search.asker, what_files(search.request), question_text(here), search.client_process);
+  look_for(std::move(search), here);
+}
+
+void Fleet::look_for(Search search, const ModelRequest& where) {
+  search.is_fetch = must_be_fetched(where.path);
+  search.files = finder_of(where).ask(search.asker, what_files(search.request), question_text(where), search.client_process);
   searches_.push_back(std::move(search));
 }
 
@@ -215,14 +219,11 @@ void Fleet::perform(FindFiles& action) {
     wake();
     return;
   }
-  Search search{.id = action.search,
-                .request = std::move(action.request),
-                .asker = action.client == 0 ? Asker::kDaemon : Asker::kClient,
-                .client_process = plane_.process_of(action.client)};
-  search.is_fetch = must_be_fetched(search.request.path);
-  search.files = finder_of(search.request)
-                     .ask(search.asker, what_files(search.request), question_text(search.request), search.client_process);
-  searches_.push_back(std::move(search));
+  look_for({.id = action.search,
+            .request = action.request,
+            .asker = action.client == 0 ? Asker::kDaemon : Asker::kClient,
+            .client_process = plane_.process_of(action.client)},
+           action.request);
 }
 
 void Fleet::perform(const StopFinding& action) {

@@ -132,6 +132,8 @@ class Fleet {
   void advance();
   void take_found_files();
   FileFinder& finder_of(const ModelRequest& request);
+  /// Starts a search whose files lie at `where`: at the path or URL of its request, or where they were fetched to.
+  void look_for(Search search, const ModelRequest& where);
   /// Goes on with the files that were fetched.
   void look_into(Search search, std::string_view fetched);
   void note_who_awaits_idle();
