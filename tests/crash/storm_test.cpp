@@ -32,7 +32,8 @@ TEST(Storm, ClientsInPythonAreAmongThoseThatAreKilled) {
   if (!has_python_clients())
     GTEST_SKIP() << "SHOAL_PYTHON names no Python with nanobind and NumPy (tools/python-environment makes one): the clients of "
                     "these storms are in C++ and C only";
-  const CampaignResult result = expect_clean(3, {.faults = 100, .faults_per_s = 25, .daemons = 1});
+  // Of this seed's victims many are clients: which of them is hit depends on when each started.
+  const CampaignResult result = expect_clean(106, {.faults = 150, .faults_per_s = 25, .daemons = 1});
   EXPECT_GT(result.report.clients_in.at("python").ok, 0u);
   EXPECT_GT(result.report.clients_in.at("python").killed, 0u);
 }

@@ -100,15 +100,18 @@ void ClientProcesses::reap() {
 std::map<std::string, ClientCounts> read_histories(const fs::path& directory, Checker& checker) {
   std::map<std::string, ClientCounts> counts;
   for (const auto& entry : fs::directory_iterator(directory)) {
-    if (entry.path().extension() != ".history") continue;
+    const fs::path file = entry.path().filename();
+    const bool is_history = file.extension() == ".history";
+    if (!is_history && file.extension() != ".killed") continue;
+    ClientCounts& count = counts[file.stem().extension().string().substr(1)];
+    if (!is_history) {  // perhaps it had no history yet
+      ++count.killed;
+      continue;
+    }
     std::ifstream history(entry.path());
-    fs::path name = entry.path();
-    const bool was_killed = fs::exists(name.replace_extension(".killed"));
-    ClientCounts& count = counts[name.stem().extension().string().substr(1)];
     count.ok -= checker.report().ok;
-    checker.read_history(history, entry.path().filename(), was_killed);
+    checker.read_history(history, file, fs::exists(fs::path(entry.path()).replace_extension(".killed")));
     count.ok += checker.report().ok;
-    count.killed += was_killed;
   }
   return counts;
 }
