@@ -101,7 +101,11 @@ class Daemon:
             words += ["--worker", worker]
         self.process = subprocess.Popen(words, env=dict(os.environ, SHOAL_DIR=str(self.directory)), stderr=self.log)
         if wait:
-            self.wait_ready()
+            try:
+                self.wait_ready()
+            except BaseException:
+                self.__exit__()  # a daemon that lives on keeps this test's output open, and ctest waits for that
+                raise
 
     def wait_ready(self):
         self.wait_until_it_answers("--ready")
