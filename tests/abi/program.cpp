@@ -77,13 +77,13 @@ void use_client(shoal::Client client, const char* name) {
   expect(answered.get_future().get() == 2, "callback");
 
   const auto predictor = shoal::Predictor::create(client, name, {.inputs = {{"data", shoal::DType::kFloat32, {-1, 4}}}});
-  expect(predictor.ok(), "Predictor");
+  expect(predictor.ok(), predictor.status().message().c_str());
   expect(predictor->predict(std::vector<int>{1, 2, 3, 4}).value()[0].tensor.values<float>()[1] == 2, "flat array");
 }
 
 void classify(const std::string& path) {
   struct {
-    shoal::EngineOptions options{.threads = 1, .tuning_ms = 0, .shapes = {{{"data", shoal::DType::kFloat32, {2, 3, 64, 64}}}}};
+    shoal::EngineOptions options{.device = "cpu", .threads = 1, .tuning_ms = 0};
     std::array<unsigned char, 256> garbage;
   } engine_options;
   engine_options.garbage.fill(0xfe);

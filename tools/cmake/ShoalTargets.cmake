@@ -2,6 +2,8 @@
 
 add_library(shoal_flags INTERFACE)
 target_compile_options(shoal_flags INTERFACE -Wall -Wextra -Wno-missing-field-initializers)
+# A library must not call a program's copy of an inline function, which may be of another release, nor give the program its own.
+target_compile_options(shoal_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(shoal_flags INTERFACE -Wno-restrict)  # GCC 12 warns of std::string's own copies (its bug 105651)
 endif()
