@@ -227,8 +227,10 @@ class Measuring(ShoalTest):
 class Missing(ShoalTest):
     def test_a_missing_library_is_named_with_its_package(self):
         package = Path(shoal.__file__).parent
-        for extension, library, use, said in [("_engine", "libdnnl.so.2", "Engine", "apt-get install libdnnl2"),
-                                              ("_vision", "libopencv_core.so.406", "ImageClassifier", "apt-get install libopencv-core406")]:
+        for extension, ours, library, use, who, said in [
+                ("_shoal", b"libshoal.so.0.3", "libzmq.so.5", "Pool", "shoal", "apt-get install libzmq5"),
+                ("_engine", b"libshoal-engine.so.0.3", "libdnnl.so.2", "Engine", "shoal.Engine", "apt-get install libdnnl2"),
+                ("_vision", b"libshoal-vision.so.0.3", "libopencv_core.so.406", "ImageClassifier", "shoal, for pictures,", "apt-get install libopencv-core406")]:
             with self.subTest(library=library):
                 copy = self.tmp / extension / "shoal"
                 copy.mkdir(parents=True)
@@ -237,12 +239,10 @@ class Missing(ShoalTest):
                         shutil.copy(file, copy)
                 [module] = copy.glob(f"{extension}.*.so")
                 data = module.read_bytes()
-                needed = b"libshoal-engine.so.0.3" if extension == "_engine" else b"libshoal-vision.so.0.3"
-                self.assertIn(needed + b"\0", data)
-                module.write_bytes(data.replace(needed + b"\0", (library.encode() + b"X").ljust(len(needed), b"\0") + b"\0"))
+                self.assertIn(ours + b"\0", data)
+                module.write_bytes(data.replace(ours + b"\0", (library.encode() + b"X").ljust(len(ours), b"\0") + b"\0"))
                 done = python(f"import shoal; shoal.{use}", PYTHONPATH=str(copy.parent))
                 self.assertNotEqual(done.returncode, 0)
-                who = "shoal.Engine" if extension == "_engine" else "shoal, for pictures,"
                 self.assertIn(f"ImportError: {who} needs {library}X, which is not installed: {said}", done.stderr)
 
     def test_a_free_threaded_python_is_refused(self):
