@@ -33,8 +33,8 @@ struct ChangeRequest {
   int workers = 0;
   bool force = false;
 };
-/// Its JSON. A relative path, which is no URL, becomes absolute, because the daemon has another working directory. Errors: this process's cannot be
-/// read: it is gone (kNotFound).
+/// Its JSON. A relative path, which is no URL, becomes absolute, because the daemon has another working directory. Errors: this
+/// process's cannot be read: it is gone (kNotFound).
 Result<std::string> change_json(const ChangeRequest& change);
 /// Errors: kInternal (JSON that no daemon sends).
 Result<ModelChange> parse_change(std::string_view json);

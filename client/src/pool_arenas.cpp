@@ -203,14 +203,14 @@ void PoolCore::offer_outputs(PendingRequest& request, const ModelEntry& entry) {
   }
 }
 
-// Memory of the caller's that lies in the output arena. Into other memory the output is copied when it has come; likewise if a
-// worker may still write there for an earlier request, which the daemon has not released.
+// Memory of the caller's that lies in the output arena. Into other memory the output is copied when it has come. No worker writes
+// there for an earlier request: see waits_for_memory().
 OutputSlot PoolCore::offer_own(const PendingRequest& request, std::string_view name) {
   const auto own = std::ranges::find(request.own_outputs, name, &NamedTensor::name);
   if (own == request.own_outputs.end()) return {};
   const TensorView& view = own->tensor.view();
   const auto offset = output_->offset_of(view);
-  if (!offset || std::ranges::count(own_in_use_, view.data) > 0) return {};
+  if (!offset || !own->tensor.owner()) return {};
   own_in_use_.push_back(view.data);
   return {own->tensor.owner(), view.data, *offset, view.size_bytes(), true};
 }

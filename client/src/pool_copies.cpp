@@ -54,14 +54,20 @@ bool PoolCore::copy_outside() {
 
 void PoolCore::finish(Answer answer) {
   PendingRequest& request = *answer.request;
+  if (request.is_done()) {  // given up: the memory for its outputs may be gone
+    leave_owners(answer.own_outputs, left_owners_);
+    return complete(request, std::move(answer.outcome));
+  }
   std::vector<Tensor> states;
   if (request.session) states = std::exchange(request.session->spare, {});
   const std::shared_ptr<Arena> arena = input_;
   ++copying_;
+  request.is_being_copied = true;
   mutex_.unlock();
   Status copied = copy_answer(answer, arena.get(), states);
   mutex_.lock();
-  if (--copying_ == 0) copied_.notify_all();
+  --copying_;
+  request.is_being_copied = false;
   if (copied.ok() && request.session) copied = keep_states(request, std::move(states));
   if (request.session && arena != input_) move_later(request.session);
   leave_owners(answer.own_outputs, left_owners_);
@@ -70,6 +76,7 @@ void PoolCore::finish(Answer answer) {
     answer.outcome.outputs = std::move(copied);
   }
   complete(request, std::move(answer.outcome));
+  copied_.notify_all();
 }
 
 // Without memory it keeps the earlier arena until its next step.

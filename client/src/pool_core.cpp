@@ -271,7 +271,7 @@ void PoolCore::fail_everything(const Status& why) {
     const auto requests = std::exchange(*sent, {});
     for (const auto& [seq, request] : requests) {
       request->may_have_run = true;
-      if (!request->is_settled()) fail(*request, copy_of(why));
+      request->is_settled() ? release_slots_of(*request) : fail(*request, copy_of(why));
     }
   }
   models_.clear();

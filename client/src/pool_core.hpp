@@ -246,7 +246,10 @@ class PoolCore final : public completion::ClientCore {
   void take_back_outputs(PendingRequest& request) SHOAL_REQUIRES(mutex_);
   void add_sent(const std::shared_ptr<PendingRequest>& request) SHOAL_REQUIRES(mutex_);
   Result<Tensor> loan_in(Arena& arena, DType dtype, const Shape& shape);
+  void try_to_cancel(PendingRequest& request) noexcept SHOAL_REQUIRES(mutex_);
   void send_cancel(PendingRequest& request) SHOAL_REQUIRES(mutex_);
+  bool waits_for_memory(const std::shared_ptr<PendingRequest>& request) SHOAL_REQUIRES(mutex_);
+  void send_what_waited() SHOAL_REQUIRES(mutex_);
   std::shared_ptr<ControlCall> start_call(std::string json, const ModelKey* describes = nullptr) SHOAL_REQUIRES(mutex_);
   void send_call(const std::shared_ptr<ControlCall>& call) SHOAL_REQUIRES(mutex_);
   Result<std::shared_ptr<ControlCall>> ask_description(const ModelKey& model) SHOAL_REQUIRES(mutex_);
@@ -283,8 +286,9 @@ class PoolCore final : public completion::ClientCore {
   std::shared_ptr<Arena> left_input_ SHOAL_GUARDED_BY(mutex_), left_output_ SHOAL_GUARDED_BY(mutex_);
   Owners left_owners_ SHOAL_GUARDED_BY(mutex_);                        ///< likewise
   std::vector<const std::byte*> own_in_use_ SHOAL_GUARDED_BY(mutex_);  ///< callers' outputs that a worker may write
+  bool some_wait_for_memory_ SHOAL_GUARDED_BY(mutex_) = false;         ///< PendingRequest::waits_for_memory of any parked one
   int copying_ SHOAL_GUARDED_BY(mutex_) = 0;                           ///< threads that copy answers
-  Condition copied_;                                                   ///< end() waits for them
+  Condition copied_;                                                   ///< end() and give_up() wait for them
   SilentLooks looks_ SHOAL_GUARDED_BY(mutex_);                         ///< of those who wait for any of many requests
   std::uint64_t next_look_ns_ SHOAL_GUARDED_BY(mutex_) = 0;
   std::uint64_t last_attempt_ns_ SHOAL_GUARDED_BY(mutex_) = 0;  ///< to connect

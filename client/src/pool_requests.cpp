@@ -42,7 +42,8 @@ bool has_outputs_elsewhere(const PendingRequest& request, const Tensors& outputs
   return std::ranges::any_of(request.own_outputs, [&](const NamedTensor& own) {
     const auto output = std::ranges::find(outputs, own.name, &NamedTensor::name);
     return output != outputs.end() &&
-           (output->tensor.view().data != own.tensor.view().data || output->tensor.shape() != own.tensor.shape());
+           (output->tensor.view().data != own.tensor.view().data || output->tensor.shape() != own.tensor.shape() ||
+            output->tensor.dtype() != own.tensor.dtype());
   });
 }
 
@@ -174,9 +175,39 @@ void PoolCore::take_back_outputs(PendingRequest& request) {
 void PoolCore::park(const std::shared_ptr<PendingRequest>& request) try {
   take_back_outputs(*request);
   parked_[request->seq] = request;
-  next_expiry_ns_ = std::min(next_expiry_ns_, std::max(request->deadline_ns, next_walk_ns_));
+  const std::uint64_t expiry_ns = std::max(request->deadline_ns, next_walk_ns_);
+  if (expiry_ns >= next_expiry_ns_) return;
+  next_expiry_ns_ = expiry_ns;
+  if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);  // the driver waits for less
 } catch (const std::bad_alloc&) {
   fail(*request, out_of_memory("a request", request->model.name));
+}
+
+// A worker may still write the memory that is for its outputs, for an earlier request that has ended without an answer. An answer
+// would lie there for a moment only.
+bool PoolCore::waits_for_memory(const std::shared_ptr<PendingRequest>& request) {
+  const auto data_of = [](const NamedTensor& own) { return own.tensor.view().data; };
+  if (std::ranges::find_first_of(request->own_outputs, own_in_use_, {}, data_of) == request->own_outputs.end()) return false;
+  request->waits_for_memory = some_wait_for_memory_ = true;
+  park(request);
+  return true;
+}
+
+// Memory is free that was for outputs of callers.
+void PoolCore::send_what_waited() {
+  if (!std::exchange(some_wait_for_memory_, false) || !is_ready()) return;
+  for (auto next = parked_.begin(); next != parked_.end();) {
+    const std::shared_ptr<PendingRequest> request = next->second;
+    const auto known = models_.find(request->model);
+    if (!request->waits_for_memory || known == models_.end() || !known->second.description) {
+      ++next;
+      continue;
+    }
+    request->waits_for_memory = false;
+    parked_.erase(next);
+    send_request(request, known->second);
+    next = parked_.upper_bound(request->seq);  // send_request() may park it again, or end others
+  }
 }
 
 // Asks for the description again, at most once per request: the model's inputs have changed, or may have.
@@ -195,7 +226,7 @@ void PoolCore::send_request(const std::shared_ptr<PendingRequest>& request, Mode
   }
   if (Status ordered = order_inputs(*request, entry); !ordered.ok())
     return request->has_described_again ? fail(*request, std::move(ordered)) : look_again(request);
-  if (waits_for_copies(request, entry)) return;
+  if (waits_for_copies(request, entry) || waits_for_memory(request)) return;
   offer_outputs(*request, entry);
   if (Status written = write_request(*request); !written.ok()) return fail(*request, std::move(written));
   request->is_cancelled = false;
@@ -325,16 +356,19 @@ void PoolCore::handle_reply(const wire::Parcel& message) {
   try {
     const Status decoded = wire::decode_reply(message[0], reply);
     request = find_sent(reply.header.seq);  // none if not even the header could be read: no request has the number 0
-    if (request && !decoded.ok()) complete(*request, outcome_of(reply.header, *request, unreadable(*request, decoded)));
+    if (request && !decoded.ok() && !request->is_settled())
+      complete(*request, outcome_of(reply.header, *request, unreadable(*request, decoded)));
     if (request && !request->is_settled()) take_reply(message, reply, request);
   } catch (const std::bad_alloc&) {
     if (!request) request = find_sent(reply.header.seq);  // the header is read before anything is allocated
-    if (!request) return;
+    if (!request || request->is_settled()) return;
     complete(*request, outcome_of(reply.header, *request, out_of_memory("the answer of a request", request->model.name)));
   }
   if (!request || reply.header.released == 0) return;
   forget_sent(request->seq);
-  if (request->is_settled()) release_slots_of(*request);
+  if (!request->is_settled()) return;
+  release_slots_of(*request);
+  send_what_waited();
 }
 
 void PoolCore::take_reply(const wire::Parcel& message, const wire::Reply& reply, const std::shared_ptr<PendingRequest>& request) {
@@ -406,6 +440,7 @@ void PoolCore::handle_release(const wire::Parcel& message) {
   if (!request || !request->is_settled()) return;
   release_slots_of(*request);
   forget_sent(request->seq);
+  send_what_waited();
 }
 
 void PoolCore::cancel(PendingRequest& request) {
@@ -415,8 +450,7 @@ void PoolCore::cancel(PendingRequest& request) {
   if (!request.is_begun) {
     request.is_cancelled = true;
   } else if (find_sent(request.seq)) {
-    send_cancel(request);
-    progress();
+    try_to_cancel(request);
   } else {
     fail(request, request.canceled_by_caller());
   }
@@ -425,6 +459,7 @@ void PoolCore::cancel(PendingRequest& request) {
 void PoolCore::give_up(PendingRequest& request) {
   if (fork_guard_.in_child()) return;
   const Lock lock(*this);
+  while (request.is_being_copied) copied_.wait(mutex_);  // perhaps to memory that is the caller's again when this returns
   if (request.is_done()) return;
   if (!request.is_begun) {
     request.is_cancelled = true;
@@ -432,21 +467,22 @@ void PoolCore::give_up(PendingRequest& request) {
   }
   const bool is_under_way = find_sent(request.seq) != nullptr;
   fail(request, Status(StatusCode::kCancelled, "canceled"));  // nobody reads it; a text of this length allocates nothing
-  try {                                                       // it keeps its slots until the daemon releases them
-    if (is_under_way) {
-      send_cancel(request);
-      progress();
-    }
-  } catch (const std::bad_alloc&) {  // whoever waits goes on
-  }
+  if (is_under_way) try_to_cancel(request);                   // it keeps its slots until the daemon releases them
+}
+
+void PoolCore::try_to_cancel(PendingRequest& request) noexcept try {
+  send_cancel(request);
+  progress();
+} catch (const std::bad_alloc&) {  // whoever waits goes on
 }
 
 void PoolCore::send_cancel(PendingRequest& request) {
-  if (!is_ready() || std::exchange(request.is_cancelled, true)) return;
+  if (!is_ready() || request.is_cancelled) return;
   wire::Request cancel;
   cancel.header.kind = static_cast<std::uint16_t>(wire::Kind::kCancel);
   cancel.header.seq = request.seq;
   wire::encode_request(cancel, frame_);
+  request.is_cancelled = true;
   const auto& connection = old_ && old_requests_.contains(request.seq) ? old_ : connection_;
   if (!connection->socket().send(frame_).ok()) attach_read_ns_ = 0;
 }

@@ -107,6 +107,8 @@ struct PendingRequest : completion::Waitable {
   bool is_being_prepared = false;                  ///< it is parked until prepare() has copied its inputs
   bool is_prepared = false;                        ///< for `description`
   bool is_answered = false;                        ///< it is done when finish() has copied its answer
+  bool is_being_copied = false;                    ///< finish() copies it now, without the mutex
+  bool waits_for_memory = false;                   ///< it is parked until a worker no longer writes the memory for its outputs
   bool may_have_run = false;                       ///< with an earlier daemon
   bool is_cancelled = false;                       ///< a CANCEL was sent, or it ends when it is begun
   bool has_described_again = false;                ///< because inputs did not fit or the model's signature changed
@@ -125,7 +127,8 @@ struct PendingRequest : completion::Waitable {
     session.reset();
     given = 0;
     deadline_ns = kForever;
-    is_begun = is_being_prepared = is_prepared = is_answered = may_have_run = is_cancelled = has_described_again = false;
+    is_begun = is_being_prepared = is_prepared = is_answered = is_being_copied = waits_for_memory = may_have_run = is_cancelled =
+        has_described_again = false;
   }
 
   Status canceled_by_caller() const noexcept try {

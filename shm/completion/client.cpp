@@ -93,9 +93,10 @@ Result<Tensor> Client::loan_output(DType dtype, const Shape& shape) const {
 }
 
 void Client::poll_once() const {
-  if (!core_ || !core_->usable().ok()) return;
-  core_->poll();
-  core_->callbacks().run_in_own_loop();
+  const auto core = core_;  // a callback may destroy this Client
+  if (!core || !core->usable().ok()) return;
+  core->poll();
+  core->callbacks().run_in_own_loop();
 }
 
 // ---- Model ----

@@ -78,14 +78,18 @@ Status Request::set_input(std::size_t index, Tensor tensor) {
   return set(true, state_ ? info->inputs[index].name : std::string_view(), std::move(tensor));
 }
 
-SubmitOptions& Request::options() {
-  static SubmitOptions of_none;
-  return state_ ? state_->options : of_none = {};
+void Request::set_timeout(std::chrono::nanoseconds timeout) {
+  if (state_) state_->options.timeout = timeout;
 }
-void Request::set_timeout(std::chrono::nanoseconds timeout) { options().timeout = timeout; }
-void Request::set_priority(std::int8_t priority) { options().priority = priority; }
-void Request::set_flow(std::uint64_t flow) { options().flow = flow; }
-void Request::set_version(std::uint64_t version) { options().version = version; }
+void Request::set_priority(std::int8_t priority) {
+  if (state_) state_->options.priority = priority;
+}
+void Request::set_flow(std::uint64_t flow) {
+  if (state_) state_->options.flow = flow;
+}
+void Request::set_version(std::uint64_t version) {
+  if (state_) state_->options.version = version;
+}
 void Request::set_id(std::uint64_t id) {
   if (state_) state_->id = id;
 }
@@ -115,10 +119,14 @@ struct CompletionQueue::State {
   // In a forked child nothing is done: a thread of the parent may hold a lock.
   ~State() {
     if (!core || !core->usable().ok()) return;
-    std::vector<std::shared_ptr<completion::PendingOutcome>> unanswered;
-    list->close([&](ReadyItem& item) { unanswered.push_back(static_cast<RequestState&>(item).handle.get()); });
-    for (const auto& handle : unanswered) {
-      if (handle) handle->give_up();
+    std::shared_ptr<RequestState> first;  // of a chain: a destructor needs no memory
+    list->close([&](const std::shared_ptr<ReadyItem>& item) {
+      auto request = std::static_pointer_cast<RequestState>(item);
+      request->next_given_up = std::exchange(first, request);
+    });
+    while (const auto request = std::exchange(first, nullptr)) {
+      first = std::move(request->next_given_up);
+      if (const auto handle = request->handle.get()) handle->give_up();
     }
   }
   std::size_t take(std::span<Completion> completions) {

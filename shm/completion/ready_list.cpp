@@ -77,17 +77,17 @@ std::size_t ReadyList::size() const {
   return under_way_.size() + ready_.size();
 }
 
-void ReadyList::close(const std::function<void(ReadyItem& item)>& visit) {
-  std::list<std::shared_ptr<ReadyItem>> dropped;
+void ReadyList::close(const std::function<void(const std::shared_ptr<ReadyItem>& item)>& visit) {
+  Place dropped;
   {
     const MutexLock lock(mutex_);
     is_closed_ = true;
-    for (const auto& item : under_way_) visit(*item);
-    while (!ready_.empty()) dropped.push_back(give_back(ready_, ready_.begin()));
+    for (const auto& item : under_way_) visit(item);
+    dropped.swap(ready_);
     fd_.reset();
     changed_.notify_all();
   }
-  for (const auto& item : dropped) item->drop();
+  while (!dropped.empty()) give_back(dropped, dropped.begin())->drop();
 }
 
 Result<int> ReadyList::fd() {

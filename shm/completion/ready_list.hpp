@@ -47,8 +47,8 @@ class ReadyList : public Waitable, public std::enable_shared_from_this<ReadyList
   std::shared_ptr<ReadyItem> take() SHOAL_EXCLUDES(mutex_);
   std::size_t size() const SHOAL_EXCLUDES(mutex_);  ///< under way and ready
   /// From now on nobody takes anything: what is ready, and what will be, is dropped. Calls `visit` for each item that is under
-  /// way, with the lock held.
-  void close(const std::function<void(ReadyItem& item)>& visit) SHOAL_EXCLUDES(mutex_);
+  /// way, with the lock held. Allocates nothing.
+  void close(const std::function<void(const std::shared_ptr<ReadyItem>& item)>& visit) SHOAL_EXCLUDES(mutex_);
 
   /// An eventfd that is readable while an item is ready. Errors: kFailedPrecondition (no descriptor is left).
   Result<int> fd() SHOAL_EXCLUDES(mutex_);

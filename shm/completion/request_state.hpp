@@ -33,6 +33,7 @@ struct RequestState final : ReadyItem {
   std::uint64_t id = 0, tag = 0;
   HandleSlot handle;  ///< of the last time it was submitted; empty: never
   std::atomic<bool> is_under_way{false};
+  std::shared_ptr<RequestState> next_given_up;  ///< while its CompletionQueue is destroyed
 };
 
 /// What is submitted for it. Inputs and outputs stay with the request.

@@ -115,14 +115,16 @@ struct Engine::Impl final : completion::ClientCore {
       all_threads.swap(threads);
     }
     for (std::thread& thread : all_threads) thread.join();
-    std::deque<std::shared_ptr<EngineRequest>> unanswered;
-    {
-      const MutexLock lock(mutex);
-      unanswered.swap(queue);
-    }
-    for (const auto& request : unanswered) request->complete({.outputs = engine_is_gone()});
+    while (const auto request = first_unanswered()) request->complete({.outputs = engine_is_gone()});
     callbacks().stop();
     free_contexts_and_model();
+  }
+  std::shared_ptr<EngineRequest> first_unanswered() {
+    const MutexLock lock(mutex);
+    if (queue.empty()) return nullptr;
+    auto first = std::move(queue.front());
+    queue.pop_front();
+    return first;
   }
   void free_contexts_and_model() {
     const MutexLock lock(mutex);
@@ -137,7 +139,10 @@ struct Engine::Impl final : completion::ClientCore {
     return is_stopping ? Result<ModelInfo>(engine_is_gone()) : info;
   }
   std::shared_ptr<const ModelInfo> known_info(std::string_view, std::uint64_t) override { return {shared_from_this(), &info}; }
-  Result<Tensor> loan(DType dtype, const Shape& shape) override { return Tensor::create(dtype, shape); }
+  Result<Tensor> loan(DType dtype, const Shape& shape) override {
+    SHOAL_ASSIGN_OR_RETURN(Tensor tensor, Tensor::create(dtype, shape));
+    return mark_as_loan(std::move(tensor));
+  }
   Result<Tensor> loan_output(DType dtype, const Shape& shape) override { return Tensor::create(dtype, shape); }
   void wait(completion::ReadyList& list, std::chrono::steady_clock::time_point until, const std::stop_token& stop) override {
     list.wait(until, stop);
@@ -151,13 +156,20 @@ struct Engine::Impl final : completion::ClientCore {
     const auto request = std::make_shared<EngineRequest>(std::move(submission));
     handle.set(std::make_shared<EnginePrediction>(shared_from_this(), request));
     try {
-      if (Status known = check_name(model, version); !known.ok())
-        request->complete({.outputs = std::move(known)});
+      if (Status fits = check_request(model, version, *request); !fits.ok())
+        request->complete({.outputs = std::move(fits)});
       else if (std::optional<Outcome> refused = enqueue(request))
         request->complete(*std::move(refused));
     } catch (const std::bad_alloc&) {
       request->complete({.outputs = out_of_memory("a request", model)});
     }
+  }
+
+  Status check_request(std::string_view model, std::uint64_t version, EngineRequest& request) {
+    SHOAL_RETURN_IF_ERROR(check_name(model, version));
+    if (request.deadline_ns == request.submitted_ns)
+      return deadline_exceeded("model '{}': the request was submitted with a negative timeout", info.name);
+    return request.copy_inputs().with_context(format("model '{}'", info.name));
   }
 
   Status check_name(std::string_view model, std::uint64_t version) {

@@ -21,6 +21,17 @@ inline Status given_up() { return {StatusCode::kCancelled, "given up"}; }
 inline Status engine_is_gone() { return {StatusCode::kCancelled, "engine is gone"}; }
 inline Status no_memory_at_all() { return {StatusCode::kFailedPrecondition, "out of memory"}; }
 
+/// Memory of Engine's loan(), which requests use where it lies. The mark is the type of what destroys it.
+struct LoanDeleter {
+  std::shared_ptr<void> memory;
+  void operator()(void*) {}
+};
+inline Tensor mark_as_loan(Tensor tensor) {
+  const TensorView view = tensor.view();
+  return Tensor(view, std::shared_ptr<void>(view.data, LoanDeleter{tensor.owner()}));
+}
+inline bool is_loan(const Tensor& tensor) { return std::get_deleter<LoanDeleter>(tensor.owner()) != nullptr; }
+
 /// One submitted run.
 ///   Threads  thread-safe
 class EngineRequest {
@@ -73,7 +84,21 @@ class EngineRequest {
     if (finish(std::move(outcome))) tell(notices_);  // nobody adds to them any more
   }
 
-  const Tensors inputs, outputs;
+  /// Copies inputs that are not marked as loans: the caller may use their memory for the next request.
+  ///   Errors  kFailedPrecondition (out of memory)
+  Status copy_inputs() {
+    for (NamedTensor& input : inputs) {
+      const TensorView& given = input.tensor.view();
+      if (is_loan(input.tensor) || !given.data || given.size_bytes() == 0) continue;
+      SHOAL_ASSIGN_OR_RETURN(Tensor copied, Tensor::create(given.dtype, given.shape));
+      std::ranges::copy(given.bytes(), copied.view().data);
+      input.tensor = std::move(copied);
+    }
+    return {};
+  }
+
+  Tensors inputs;  ///< do not change once it is queued
+  const Tensors outputs;
   const std::uint64_t submitted_ns;
   std::uint64_t deadline_ns = 0;
 
@@ -94,7 +119,7 @@ class EngineRequest {
     return true;
   }
   // Now, and not while the model runs: a request that was given up may be submitted again with the same memory.
-  Status copy_to_own(Tensors& results) const {
+  Status copy_to_own(Tensors& results) const try {
     for (const NamedTensor& own : outputs) {
       const auto result = std::ranges::find(results, own.name, &NamedTensor::name);
       if (result == results.end()) continue;
@@ -104,6 +129,8 @@ class EngineRequest {
       std::ranges::copy(came.view().bytes(), result->tensor.view().data);
     }
     return {};
+  } catch (const std::bad_alloc&) {
+    return no_memory_at_all();
   }
   static void tell(completion::Notices& notices) {
     while (const auto notice = notices.take()) notice->notify();  // which wakes whoever waits

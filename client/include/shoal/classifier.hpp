@@ -21,7 +21,7 @@ struct ClassScore {
 using Classes = std::vector<ClassScore>;
 
 struct ClassifierOptions {
-  StructSize<ClassifierOptions> struct_size;
+  StructSize<ClassifierOptions> struct_size{};
   List<Text> labels;               ///< used instead of the model's own
   std::size_t top_k = 0;           ///< classes per item, the most probable first; 0 = all, unsorted: element i is class i
   Text output;                     ///< which output has the scores; empty = the first

@@ -17,7 +17,7 @@
 namespace shoal {
 
 struct EmbeddingOptions {
-  StructSize<EmbeddingOptions> struct_size;
+  StructSize<EmbeddingOptions> struct_size{};
   /// The token that stands for every token that is not in the vocabulary. If the vocabulary lacks it, or this is empty, such
   /// tokens are kNotFound; read() gives it index 0.
   Text unknown_token = "<unk>";

@@ -19,7 +19,7 @@ class PoolCore;
 }  // namespace client
 
 struct PoolOptions {
-  StructSize<PoolOptions> struct_size;
+  StructSize<PoolOptions> struct_size{};
   Text directory;  ///< of the daemon; empty = $SHOAL_DIR, else $XDG_RUNTIME_DIR/shoal, else /run/shoal
   /// The most shared memory that inputs and loans may take, and likewise outputs, those that the caller holds included. It is
   /// allocated as it is used and given back later, so there is no need to set this. 0 = the pool cannot submit requests.

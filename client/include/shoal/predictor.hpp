@@ -16,7 +16,7 @@
 namespace shoal {
 
 struct PredictorOptions {
-  StructSize<PredictorOptions> struct_size;
+  StructSize<PredictorOptions> struct_size{};
   /// What the program sends and expects, checked against the model (match_descriptors()); those that are left out are the
   /// model's. Narrower ones say what flat arrays mean: of {-1, 3, 224, 224} the number of pictures follows from the array.
   List<DataDesc> inputs, outputs;

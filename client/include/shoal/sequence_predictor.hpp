@@ -13,7 +13,7 @@ namespace shoal {
 class Pool;
 
 struct SequenceOptions {
-  StructSize<SequenceOptions> struct_size;
+  StructSize<SequenceOptions> struct_size{};
   /// Lengths, the shortest first. A sequence runs with the next of them: its end is filled up, and the outputs are cut back. So
   /// few programs serve all lengths. A sequence that is longer than all of them runs as it is. Empty: every sequence does; if the
   /// model takes only one length, that is the only bucket. You promise that what fills the end does not change what is before it.

@@ -15,7 +15,8 @@
 namespace shoal {
 
 /// One request to a model, which may be submitted again when it is complete. It keeps its inputs, so that only those that change
-/// are set anew, and the memory that a request takes: in the long run, submitting it allocates nothing.
+/// are set anew, and the memory that a request takes: in the long run, submitting it to a Pool allocates nothing, if nothing is
+/// copied.
 ///   Lifetime  a copy is another handle of the same request. A request that was submitted to a queue goes on without handles
 ///   Threads   thread-compatible, except cancel(); nothing may be set while it is under way
 class Request {
@@ -23,14 +24,17 @@ class Request {
   Request() = default;  ///< none: everything answers kFailedPrecondition
   explicit Request(Model model);
 
-  /// Sets an input; a Tensor of Client::loan() is used where it lies, any other one is copied when the request is submitted.
+  /// Sets an input; a Tensor of Client::loan() is used where it lies, any other one is copied when the request is submitted. What
+  /// is used must not be changed while the request is under way, nor until an earlier run of it has ended, if it was canceled or
+  /// its time was over.
   ///   Errors  kNotFound (the model has no such input), kInvalidArgument (dtype or shape: names input, expected and given),
   ///           kFailedPrecondition (the request is under way)
   Status set_input(std::string_view name, Tensor tensor);
   Status set_input(std::size_t index, Tensor tensor);
   /// Lets an output be written to `tensor`, each time that the request is submitted: where it lies if it is of
   /// Client::loan_output(); into other memory it is copied, when it comes. Its shape must be that of the output, or the request
-  /// ends with kInvalidArgument.
+  /// ends with kInvalidArgument. A worker may write a loan until it has ended the run, also one that was canceled or whose time
+  /// was over: another request with this memory is sent when that is so.
   ///   Errors  as set_input()
   Status set_output(std::string_view name, Tensor tensor);
   void set_timeout(std::chrono::nanoseconds timeout);  ///< as SubmitOptions::timeout; likewise the next three
@@ -53,7 +57,6 @@ class Request {
   friend class Model;
   explicit Request(std::shared_ptr<completion::RequestState> state) : state_(std::move(state)) {}
   Status set(bool is_input, std::string_view name, Tensor tensor);
-  SubmitOptions& options();
   std::shared_ptr<completion::RequestState> state_;
 };
 

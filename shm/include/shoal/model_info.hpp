@@ -16,7 +16,7 @@ inline constexpr std::size_t kLongestModelName = 100;
 
 /// How pictures become a model's input: the keys of `[preprocess]` in model.toml, with the preset already applied.
 struct Preprocess {
-  StructSize<Preprocess> struct_size;
+  StructSize<Preprocess> struct_size{};
   std::int64_t resize = 0;  ///< length of the shorter side in pixels before the crop; 0 = resize to the crop's size
   std::int64_t crop_height = 0, crop_width = 0;  ///< center crop; 0 = the model's input size
   Text order = "RGB";                            ///< channel order of the model: "RGB", "BGR" or "GRAY"

@@ -11,7 +11,7 @@
 namespace shoal {
 
 struct SubmitOptions {
-  StructSize<SubmitOptions> struct_size;
+  StructSize<SubmitOptions> struct_size{};
   /// From now, for the whole path. 0 = the model's default; negative: the request fails at once.
   std::chrono::nanoseconds timeout{0};
   /// A higher one goes first among the requests of this Pool; others keep their turns. One above 0 from a client that has neither

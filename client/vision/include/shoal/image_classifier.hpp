@@ -16,7 +16,7 @@
 namespace shoal {
 
 struct ImageClassifierOptions {
-  StructSize<ImageClassifierOptions> struct_size;
+  StructSize<ImageClassifierOptions> struct_size{};
   Optional<Preprocess> preprocess;  ///< used instead of the model's own
   std::size_t top_k = 5;            ///< classes per picture, the most probable first; 0 = all, in the model's order
   std::size_t batch = 1;            ///< pictures per request, if the model takes several

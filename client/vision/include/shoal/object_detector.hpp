@@ -25,7 +25,7 @@ enum class DetectionFormat : std::uint8_t {
 };
 
 struct ObjectDetectorOptions {
-  StructSize<ObjectDetectorOptions> struct_size;
+  StructSize<ObjectDetectorOptions> struct_size{};
   Optional<Preprocess> preprocess;  ///< used instead of the model's own
   float threshold = 0.5f;           ///< detections with a lower score are left out
   std::size_t top_k = 0;            ///< detections per picture; 0 = all

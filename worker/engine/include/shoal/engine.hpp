@@ -17,7 +17,7 @@
 namespace shoal {
 
 struct EngineOptions {
-  StructSize<EngineOptions> struct_size;
+  StructSize<EngineOptions> struct_size{};
   Text device;             ///< "cpu" or "cpu-reference"; empty = as model.toml says
   Text precision;          ///< "f32", "f32-fast", "bf16" or "auto"; empty = as model.toml says
   int threads = 0;         ///< cores per run; 0 = as model.toml says
