@@ -9,7 +9,8 @@ extern "C" {
 #endif
 
 /// One request to a model, which may be submitted again when it is complete. It keeps its inputs, so that only those that change
-/// are set anew, and the memory that a request takes: in the long run, submitting it allocates nothing.
+/// are set anew, and the memory that a request takes: in the long run, submitting it to a pool allocates nothing, if
+/// nothing is copied.
 ///   Threads  thread-compatible. While it is under way, everything that would change it answers SHOAL_FAILED_PRECONDITION
 typedef struct shoal_request shoal_request;
 
