@@ -141,8 +141,13 @@ HttpOutcome FileFetcher::attempt(const std::string& name, const RemoteFile& now,
     const std::string& mark = is_strong(part->record.etag) ? part->record.etag : part->record.last_modified;
     if (from > 0) headers.push_back("If-Range: " + mark);
   }
-  if (from == 0 && known && !known->etag.empty()) headers.push_back("If-None-Match: " + known->etag);
-  if (from == 0 && known && !known->last_modified.empty()) headers.push_back("If-Modified-Since: " + known->last_modified);
+  // Some servers look at a date although the ETag says that the file is another one. A date alone tells nothing of changes
+  // within its second.
+  if (from == 0 && known && !known->etag.empty()) {
+    headers.push_back("If-None-Match: " + known->etag);
+  } else if (from == 0 && known && known->may_resume) {
+    headers.push_back("If-Modified-Since: " + known->last_modified);
+  }
   const HttpRequest request = source.request(directory_, name, from, std::move(headers));
   PartBody body(*this, name, now, from, request.has_from_in_url || request.url.starts_with(kFileScheme));
   HttpOutcome outcome = tools_.client.get(request, body);

@@ -36,6 +36,7 @@ Result<RemoteDirectory> RemoteDirectory::open(const FetchTools& tools, const std
 }
 
 Status RemoteDirectory::draw(const std::string& name) {
+  if (taken_.contains(name)) return {};  // it is shown as it is
   const fs::path file = picture_ / name;
   const UniqueFd made(::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   return made ? Status() : status_from_errno("make", file.string(), errno);

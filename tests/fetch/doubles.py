@@ -105,7 +105,7 @@ class Double:
             return handler.send(404, b"no such file")
         return self.send_file(handler, self.files[path])
 
-    def send_file(self, handler, body, most=None, pause=0.0, knows_ranges=True):
+    def send_file(self, handler, body, most=None, pause=0.0, knows_ranges=True, **headers):
         """At most `most` bytes come, then the connection is cut."""
         etag = '"' + hashlib.sha1(body).hexdigest() + '"'
         if handler.headers.get("If-None-Match") == etag:
@@ -122,6 +122,8 @@ class Double:
         if begin:
             handler.send_header("Content-Range", f"bytes {begin}-{len(body) - 1}/{len(body)}")
         handler.send_header("ETag", etag)
+        for name, value in headers.items():
+            handler.send_header(name.replace("_", "-"), value)
         handler.send_header("Content-Length", str(len(body) - begin))
         handler.end_headers()
         rest = body[begin:] if most is None else body[begin:begin + most]

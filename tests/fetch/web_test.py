@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Models from web servers: what is fetched, and what happens when a server, a connection or a file is broken."""
+import email.utils
 import os
 import shutil
 import subprocess
 import threading
+import time
 
 from doubles import Double, Fault
 from fetching import BIN, FILES, PREFIX, SHAPES, FetchTest, main, read_json, sums_of
@@ -48,6 +50,38 @@ class WhatIsFetched(Web):
         double.files[PARAMS] = changed
         run = self.fetch(self.url, into="again")
         self.assertEqual((self.tmp / "again" / f"{PREFIX}-0000.params").read_bytes(), changed, run.stderr)
+
+    def test_an_etag_decides_alone(self):
+        """Some servers answer 304 to a date although the ETag is another one."""
+        double = self.serve()
+
+        def answer(handler, body):
+            if "If-Modified-Since" in handler.headers:
+                return handler.send(304)
+            return double.send_file(handler, body, Last_Modified="Sun, 06 Nov 1994 08:49:37 GMT")
+        double.faults["/m/synset.txt"] = Fault("do", answer)
+        self.assert_fetched(self.fetch(self.url))
+        double.files["/m/synset.txt"] = b"other\n"
+        self.assertEqual(self.fetch(self.url).returncode, 0)
+        self.assertEqual((self.tmp / "out" / "synset.txt").read_bytes(), b"other\n")
+
+    def test_dates_where_there_are_no_etags(self):
+        double = self.serve()
+        now = [time.time() - 3600]
+
+        def answer(handler, body):
+            date = email.utils.formatdate(now[0], usegmt=True)
+            return handler.send(304) if handler.headers.get("If-Modified-Since") == date else handler.send(200, body, Last_Modified=date)
+        double.faults["/m/synset.txt"] = Fault("do", answer)
+        for age_s, is_sent_again in ((3600, False), (0, True)):
+            with self.subTest(age_s=age_s):
+                now[0] = time.time() - age_s
+                self.assert_fetched(self.fetch(self.url))
+                double.files["/m/synset.txt"] = b"other\n"
+                self.assertEqual(self.fetch(self.url).returncode, 0)
+                self.assertEqual((self.tmp / "out" / "synset.txt").read_bytes() == b"other\n", is_sent_again)
+                double.files["/m/synset.txt"] = (SHAPES / "synset.txt").read_bytes()
+                shutil.rmtree(self.cache)
 
     def test_an_epoch(self):
         directory = self.model()
