@@ -215,6 +215,33 @@ OutputSlot PoolCore::offer_own(const PendingRequest& request, std::string_view n
   return {own->tensor.owner(), view.data, *offset, view.size_bytes(), true};
 }
 
+// A worker may still write the memory that is for its outputs, for an earlier request that has ended without an answer. An answer
+// would lie there for a moment only.
+bool PoolCore::waits_for_memory(const std::shared_ptr<PendingRequest>& request) {
+  const auto data_of = [](const NamedTensor& own) { return own.tensor.view().data; };
+  if (std::ranges::find_first_of(request->own_outputs, own_in_use_, {}, data_of) == request->own_outputs.end()) return false;
+  request->waits_for_memory = some_wait_for_memory_ = true;
+  park(request);
+  return true;
+}
+
+// Memory is free that was for outputs of callers.
+void PoolCore::send_what_waited() {
+  if (!std::exchange(some_wait_for_memory_, false) || !is_ready()) return;
+  for (auto next = parked_.begin(); next != parked_.end();) {
+    const std::shared_ptr<PendingRequest> request = next->second;
+    const auto known = models_.find(request->model);
+    if (!request->waits_for_memory || known == models_.end() || !known->second.description) {
+      ++next;
+      continue;
+    }
+    request->waits_for_memory = false;
+    parked_.erase(next);
+    send_request(request, known->second);
+    next = parked_.upper_bound(request->seq);  // send_request() may park it again, or end others
+  }
+}
+
 // To grow an arena takes long. So prepare() does it without the mutex, and offer_outputs() finds the room then. It grows the
 // arena itself only if other threads have taken the room, or it is in small pieces.
 std::uint64_t PoolCore::missing_output_bytes(const PendingRequest& request, const ModelEntry& entry) {

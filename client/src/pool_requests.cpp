@@ -88,8 +88,7 @@ bool PoolCore::is_unshared(const std::shared_ptr<PendingRequest>& request) {
 
 void PoolCore::send_new(const std::shared_ptr<PendingRequest>& request, const completion::Submission& submission) {
   const SubmitOptions& options = request->options = submission.options;
-  if (options.timeout.count() > 0)
-    request->deadline_ns = monotonic_now_ns() + static_cast<std::uint64_t>(options.timeout.count());
+  if (options.timeout.count() > 0) request->deadline_ns = monotonic_now_ns() + count_ns(options.timeout);
   Status placed = take_inputs(*request, submission);
   if (!placed.ok()) {
     Owners callers;
@@ -183,33 +182,6 @@ void PoolCore::park(const std::shared_ptr<PendingRequest>& request) try {
   fail(*request, out_of_memory("a request", request->model.name));
 }
 
-// A worker may still write the memory that is for its outputs, for an earlier request that has ended without an answer. An answer
-// would lie there for a moment only.
-bool PoolCore::waits_for_memory(const std::shared_ptr<PendingRequest>& request) {
-  const auto data_of = [](const NamedTensor& own) { return own.tensor.view().data; };
-  if (std::ranges::find_first_of(request->own_outputs, own_in_use_, {}, data_of) == request->own_outputs.end()) return false;
-  request->waits_for_memory = some_wait_for_memory_ = true;
-  park(request);
-  return true;
-}
-
-// Memory is free that was for outputs of callers.
-void PoolCore::send_what_waited() {
-  if (!std::exchange(some_wait_for_memory_, false) || !is_ready()) return;
-  for (auto next = parked_.begin(); next != parked_.end();) {
-    const std::shared_ptr<PendingRequest> request = next->second;
-    const auto known = models_.find(request->model);
-    if (!request->waits_for_memory || known == models_.end() || !known->second.description) {
-      ++next;
-      continue;
-    }
-    request->waits_for_memory = false;
-    parked_.erase(next);
-    send_request(request, known->second);
-    next = parked_.upper_bound(request->seq);  // send_request() may park it again, or end others
-  }
-}
-
 // Asks for the description again, at most once per request: the model's inputs have changed, or may have.
 void PoolCore::look_again(const std::shared_ptr<PendingRequest>& request) {
   if (request->is_cancelled) return fail(*request, request->canceled_by_caller());
@@ -221,9 +193,8 @@ void PoolCore::look_again(const std::shared_ptr<PendingRequest>& request) {
 // Without memory the request ends.
 void PoolCore::send_request(const std::shared_ptr<PendingRequest>& request, ModelEntry& entry) try {
   request->sent_ns = monotonic_now_ns();
-  if (request->sent_ns >= request->deadline_ns) {
+  if (request->sent_ns >= request->deadline_ns)
     return fail(*request, deadline_exceeded("model '{}': the timeout was over before it could be sent", request->model.name));
-  }
   if (Status ordered = order_inputs(*request, entry); !ordered.ok())
     return request->has_described_again ? fail(*request, std::move(ordered)) : look_again(request);
   if (waits_for_copies(request, entry) || waits_for_memory(request)) return;
@@ -356,18 +327,17 @@ void PoolCore::handle_reply(const wire::Parcel& message) {
   try {
     const Status decoded = wire::decode_reply(message[0], reply);
     request = find_sent(reply.header.seq);  // none if not even the header could be read: no request has the number 0
-    if (request && !decoded.ok() && !request->is_settled())
-      complete(*request, outcome_of(reply.header, *request, unreadable(*request, decoded)));
-    if (request && !request->is_settled()) take_reply(message, reply, request);
+    if (request && !request->is_settled())
+      decoded.ok() ? take_reply(message, reply, request)
+                   : complete(*request, outcome_of(reply.header, *request, unreadable(*request, decoded)));
   } catch (const std::bad_alloc&) {
     if (!request) request = find_sent(reply.header.seq);  // the header is read before anything is allocated
-    if (!request || request->is_settled()) return;
-    complete(*request, outcome_of(reply.header, *request, out_of_memory("the answer of a request", request->model.name)));
+    if (request && !request->is_settled())
+      complete(*request, outcome_of(reply.header, *request, out_of_memory("the answer of a request", request->model.name)));
   }
   if (!request || reply.header.released == 0) return;
   forget_sent(request->seq);
-  if (!request->is_settled()) return;
-  release_slots_of(*request);
+  if (request->is_settled()) release_slots_of(*request);
   send_what_waited();
 }
 
