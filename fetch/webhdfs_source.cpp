@@ -80,7 +80,7 @@ class WebHdfsSource final : public Source {
   Result<HttpReply> ask(std::string_view operation, const std::string& what, const std::string& path, std::string& text) {
     const auto request = [&] { return HttpRequest{.url = url(operation, path), .allows_http = true}; };
     auto reply = get_text(client_, course_, what, request, text);
-    // The parser's time grows with the square of the number of objects. There is one a name.
+    // There is one object a name: what would be refused is not parsed.
     const auto objects = static_cast<std::size_t>(std::ranges::count(text, '{'));
     if (reply.ok() && objects > kMostNames + 2) return too_many_names(what);
     return reply;
