@@ -41,21 +41,27 @@ TEST(Example, HelloSendsOneRequest) {
   EXPECT_EQ(output_of(daemon, "hello", ""), "data_output: 42\n");
 }
 
-TEST(Example, TheFrameLoopNeverWaitsAndLosesNoFrame) {
+TEST(Example, TheFrameLoopNeverWaitsAndLosesHardlyAnyFrame) {
   const ScratchDirectory models;
   write_checkpoint(models.path(), "m", {{"_fault_slow", "slow", {{"scalar", "25"}}, {}}}, "[-1, -1]");
   const DaemonFixture daemon(
       {.models = {"m=" + models.path() + ",shape=data:1x4,workers=2,tuning_ms=0"}, .worker = "shoal-worker-faulty"});
-  const std::string text = output_of(daemon, "frame_loop", "m 60");
   int frames = 0, finished = 0, failed = 0, dropped = 0;
   double seconds = 0, rate = 0;
-  ASSERT_EQ(std::sscanf(text.c_str(), "%d frames in %lf s: %lf a second, %d finished, %d failed, %d dropped", &frames, &seconds,
-                        &rate, &finished, &failed, &dropped),
-            6)
-      << text;
-  EXPECT_EQ(finished + dropped, 60) << text;
-  EXPECT_EQ(failed, 0) << text;
-  EXPECT_GT(finished, 0) << text;
+  std::string text;
+  // A loop that waits for each answer reaches 40 a second. On a busy machine a run may be late, but not three of them.
+  for (int run = 0; run < 3 && (rate < 50 || dropped > 6); ++run) {
+    text = output_of(daemon, "frame_loop", "m 60");
+    ASSERT_EQ(std::sscanf(text.c_str(), "%d frames in %lf s: %lf a second, %d finished, %d failed, %d dropped", &frames, &seconds,
+                          &rate, &finished, &failed, &dropped),
+              6)
+        << text;
+    EXPECT_EQ(finished + dropped, 60) << text;
+    EXPECT_EQ(failed, 0) << text;
+  }
+  EXPECT_GE(rate, 50) << text;
+  EXPECT_LE(rate, 61) << text;
+  EXPECT_LE(dropped, 6) << text;
 }
 
 TEST(Example, TheEpollLoopAnswersEachLine) {
