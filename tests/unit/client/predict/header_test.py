@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""C programs that were written for MXNet's C predict API compile against our header, link the library and run. With
-SHOAL_MXNET_INCLUDE=DIR, where DIR has mxnet/c_predict_api.h of MXNet 1.9.1 (of its wheel: site-packages/mxnet/include), the same
-holds for MXNet's header, and both declare the same functions."""
+"""C programs that were written for MXNet's C predict API compile against our header, link the library and run. If MXNet 1.9.1 is in
+build/bench/venv-mxnet, the same holds for MXNet's header, and both declare the same functions. SHOAL_MXNET_INCLUDE=DIR names another
+place: DIR has mxnet/c_predict_api.h (of MXNet's wheel: site-packages/mxnet/include)."""
 import json
 import os
 import shutil
@@ -15,13 +15,14 @@ SOURCE = Path(os.environ.get("SHOAL_SOURCE_DIR", Path(__file__).resolve().parent
 LIB = Path(os.environ.get("SHOAL_LIB_DIR", SOURCE / "build" / "release" / "lib"))
 BIN = Path(os.environ.get("SHOAL_BIN_DIR", SOURCE / "build" / "release" / "bin"))
 OURS = SOURCE / "client" / "predict" / "include"
-THEIRS = os.environ.get("SHOAL_MXNET_INCLUDE")
+VENV = SOURCE / "build" / "bench" / "venv-mxnet"
+THEIRS = os.environ.get("SHOAL_MXNET_INCLUDE") or next(VENV.glob("lib/python*/site-packages/mxnet/include"), None)
 PROGRAM = SOURCE / "tests" / "unit" / "client" / "predict" / "every_function.c"
 EXAMPLE = SOURCE / "client" / "predict" / "examples" / "mxnet_predict.cpp"
 STRICT = ["-pedantic", "-Wall", "-Wextra", "-Werror"]
 LINK = ["-L", LIB, "-lshoal_predict", f"-Wl,-rpath,{LIB}"]
 
-needs_mxnet = unittest.skipUnless(THEIRS, "no header of MXNet: set SHOAL_MXNET_INCLUDE")
+needs_mxnet = unittest.skipUnless(THEIRS, f"no header of MXNet in {VENV} (tools/bench peers makes it): set SHOAL_MXNET_INCLUDE")
 
 
 def compilers():
