@@ -136,6 +136,7 @@ static void check_flags(void) {
       {"data_indices", "(3, 0)", 2},  // MXNet's callers pass the label
       {"param_indices", "[1, 2, 3]", 1},
       {"static_alloc", "True", 1},
+      {"is_dynamic", "1", 1},
       {"inline_limit", "2", 1},
       {"forward_bulk_size", "15", 1},
       {"backward_bulk_size", "15", 1},

@@ -14,8 +14,8 @@ namespace {
 
 using Indices = std::vector<std::size_t>;
 
-constexpr std::array<std::string_view, 7> kKeys = {"data_indices", "param_indices",     "static_alloc",      "static_shape",
-                                                   "inline_limit", "forward_bulk_size", "backward_bulk_size"};
+constexpr std::array<std::string_view, 8> kKeys = {"data_indices", "param_indices", "static_alloc",      "static_shape",
+                                                   "is_dynamic",   "inline_limit",  "forward_bulk_size", "backward_bulk_size"};
 
 Result<Indices> indices_of(std::string_view key, std::string_view text) {
   const auto numbers = worker::parse_tuple(text);
@@ -67,6 +67,8 @@ Result<ProgramFlags> program_flags(const char* const* keys, const char* const* v
       SHOAL_ASSIGN_OR_RETURN((key == "data_indices" ? flags.data_indices : flags.param_indices), indices_of(key, values[i]));
     } else if (key.starts_with("static_")) {
       SHOAL_ASSIGN_OR_RETURN((key == "static_alloc" ? static_alloc : static_shape), truth_of(key, values[i]));
+    } else if (key == "is_dynamic") {
+      SHOAL_RETURN_IF_ERROR(truth_of(key, values[i]).status());
     } else if (const auto number = worker::parse_tuple(values[i]); !number || number->size() != 1) {
       return invalid_argument("{} is '{}', and must be a whole number", key, values[i]);
     }

@@ -53,13 +53,15 @@ TEST(ProgramInputs, ThatCannotBeAreRefusedByName) {
 }
 
 TEST(ProgramFlags, AreThoseOfMxnet) {
-  EXPECT_TRUE(flags({"static_alloc", "static_shape", "inline_limit", "forward_bulk_size", "backward_bulk_size"},
-                    {"True", "1", "2", "15", "15"})
+  EXPECT_TRUE(flags({"static_alloc", "static_shape", "is_dynamic", "inline_limit", "forward_bulk_size", "backward_bulk_size"},
+                    {"True", "1", "false", "2", "15", "15"})
                   .ok());
+  EXPECT_TRUE(flags({"is_dynamic"}, {"True"}).ok());
   const auto why = [](const char* key, const char* value) { return flags({key}, {value}).status().message(); };
   EXPECT_TRUE(says(why("subgraph", "MKLDNN"), {"there is no key 'subgraph'", "data_indices"}));
   EXPECT_TRUE(says(why("static_alloc", "yes"), {"static_alloc is 'yes'"}));
   EXPECT_TRUE(says(why("static_shape", "true"), {"static_alloc is not"}));
+  EXPECT_TRUE(says(why("is_dynamic", "2"), {"is_dynamic is '2'"}));
   EXPECT_TRUE(says(why("inline_limit", "(1, 2)"), {"whole number"}));
   EXPECT_TRUE(says(why("data_indices", "[0, -1]"), {"must be positions"}));
   EXPECT_TRUE(says(why("data_indices", "[0"), {"must be positions"}));
