@@ -18,7 +18,7 @@ constexpr const char* kCompletionMore = R"text(The packages install it. Elsewher
   eval "$(shoal completion bash)"             in ~/.bashrc
   source <(shoal completion zsh)              in ~/.zshrc, after compinit
 
-The script asks `shoal` itself at each Tab, so it never becomes old. ModelNames of models are those of the running daemon.)text";
+The script asks `shoal` itself at each Tab, so it never becomes old. The names of models are those of the running daemon.)text";
 
 // Bash gives the words apart at '=' and ':' too, and wants the last part only. shoal puts them together again.
 constexpr const char* kBash = R"text(# bash completion of shoal; printed by `shoal completion bash`
