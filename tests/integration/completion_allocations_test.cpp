@@ -2,6 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "shoal/completion_queue.hpp"
 #include "tests/support/allocations.hpp"
@@ -11,6 +15,8 @@ namespace shoal::test {
 namespace {
 
 constexpr int kWarmUp = 300, kCounted = 2000;
+constexpr std::size_t kInFlight = 64;
+constexpr std::uint64_t kPerPeak = 100;  // of many requests one may allocate, where a list is longer than ever before
 
 class CompletionAllocations : public ::testing::TestWithParam<bool> {
  protected:
@@ -67,6 +73,83 @@ TEST_P(CompletionAllocations, AnOwnOutputIsWrittenInPlace) {
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("the memory for output '" + output + "' has shape 32"), std::string::npos)
       << status.to_string();
+}
+
+TEST(CompletionAllocationsOfMany, RequestsThatAreUsedAgainAllocateNothing) {
+  if (!kCountsAllocations) GTEST_SKIP() << "this build counts no allocations";
+  const std::string name = "a-name-that-is-too-long-for-a-string-without-memory-of-its-own";
+  const DaemonFixture daemon({.models = {name + "=builtin:identity"}});
+  Pool pool = daemon.connect();
+  const Client client = pool.client();
+  const Model model = client.model(name).value();
+  std::vector<Request> idle;
+  while (idle.size() < kInFlight) {
+    idle.emplace_back(model);
+    ASSERT_TRUE(idle.back().set_input("data", client.loan(DType::kFloat32, {64}).value()).ok());
+  }
+  CompletionQueue queue(client);
+  std::array<Completion, kInFlight> completions;
+  const auto run = [&](int rounds) {
+    for (int round = 0; round < rounds; ++round) {
+      for (; !idle.empty(); idle.pop_back()) ASSERT_TRUE(queue.submit(idle.back(), 1).ok());
+      while (idle.size() < kInFlight) {
+        const std::size_t count = queue.next(completions);
+        ASSERT_GT(count, 0u);
+        for (std::size_t i = 0; i < count; ++i) {
+          const Result<Tensors>& outputs = completions[i].request.outputs();
+          ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+          idle.push_back(std::move(completions[i].request));
+        }
+      }
+    }
+  };
+  run(kWarmUp / 3);
+  if (::testing::Test::HasFatalFailure()) return;
+  const std::uint64_t before = allocations();
+  run(kCounted / 10);
+  const std::uint64_t requests = kCounted / 10 * kInFlight;
+  EXPECT_LT(allocations() - before, requests / kPerPeak) << "in " << requests << " requests";
+}
+
+TEST(CompletionCopies, ALoanedInputIsNotCopied) {
+  const DaemonFixture daemon;
+  const Pool pool = daemon.connect();
+  const Client client = pool.client();
+  CompletionQueue queue(client);
+  std::array<Completion, 1> completions;
+  Request request(client.model("echo").value());
+  Tensor loan = client.loan(DType::kFloat32, {1 << 18}).value();
+  loan.values<float>()[0] = 5;
+  const std::uint64_t loaned_bytes = pool.usage().inputs.used_bytes;
+  EXPECT_GE(loaned_bytes, loan.view().size_bytes());
+  const auto used_bytes_while_it_waits = [&] {
+    StoppedModel stopped(daemon, "echo");
+    EXPECT_TRUE(queue.submit(request, 1).ok());
+    const std::uint64_t bytes = pool.usage().inputs.used_bytes;
+    stopped.go_on();
+    EXPECT_EQ(queue.next(completions), 1u);
+    EXPECT_EQ(request.outputs().value().at(0).tensor.values<float>()[0], 5.0F);
+    return bytes;
+  };
+  ASSERT_TRUE(request.set_input("data", loan).ok());
+  EXPECT_EQ(used_bytes_while_it_waits(), loaned_bytes);
+  EXPECT_EQ(pool.usage().inputs.copied, 0u);
+
+  Tensor own = counting({1 << 18}, 5);
+  ASSERT_TRUE(request.set_input("data", own).ok());
+  EXPECT_GE(used_bytes_while_it_waits(), loaned_bytes + own.view().size_bytes()) << "the arena does not count what it holds";
+}
+
+TEST(CompletionCopies, AnOutputCanBeReadWhenItsPoolIsGone) {
+  const DaemonFixture daemon;
+  std::optional<Pool> pool = daemon.connect();
+  Tensors outputs = pool->predict("echo", {{"data", counting({1 << 18}, 3)}}).value();
+  outputs = pool->predict("echo", {{"data", counting({1 << 18}, 3)}}).value();  // its size is known now: it lies in the arena
+  EXPECT_GT(pool->usage().outputs.used_bytes, 0u);
+  pool.reset();
+  const std::span<float> values = outputs.at(0).tensor.values<float>();
+  for (std::size_t i = 0; i < values.size(); i += 1024) ASSERT_EQ(values[i], 3 + static_cast<float>(i));
+  values.back() = 1;
 }
 
 }  // namespace
