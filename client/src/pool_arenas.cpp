@@ -230,14 +230,14 @@ void PoolCore::send_what_waited() {
   if (!std::exchange(some_wait_for_memory_, false) || !is_ready()) return;
   for (auto next = parked_.begin(); next != parked_.end();) {
     const std::shared_ptr<PendingRequest> request = next->second;
-    const auto known = models_.find(request->model);
-    if (!request->waits_for_memory || known == models_.end() || !known->second.description) {
+    ModelEntry* const known = entry_of(*request);
+    if (!request->waits_for_memory || !known || !known->description) {
       ++next;
       continue;
     }
     request->waits_for_memory = false;
     parked_.erase(next);
-    send_request(request, known->second);
+    send_request(request, *known);
     next = parked_.upper_bound(request->seq);  // send_request() may park it again, or end others
   }
 }
@@ -352,10 +352,9 @@ void PoolCore::leave_old_connection() {
 PoolCore::Left PoolCore::take_left() {
   Left left;
   left.arenas = {old_ ? nullptr : std::exchange(left_input_, nullptr), std::exchange(left_output_, nullptr)};
-  const std::size_t usual = std::min(left_owners_.size(), left.owners.size());
-  std::move(left_owners_.end() - static_cast<std::ptrdiff_t>(usual), left_owners_.end(), left.owners.begin());
-  left_owners_.resize(left_owners_.size() - usual);
-  if (!left_owners_.empty()) left.more.swap(left_owners_);
+  const std::size_t count = std::min(left_owners_.size(), left.owners.size());
+  std::move(left_owners_.end() - static_cast<std::ptrdiff_t>(count), left_owners_.end(), left.owners.begin());
+  left_owners_.resize(left_owners_.size() - count);
   return left;
 }
 

@@ -38,8 +38,23 @@ void PoolCore::answer_call(const std::shared_ptr<ControlCall>& call, Result<std:
 // Names that no daemon knows may be many.
 void PoolCore::forget_unknown(const ModelKey& model) {
   const auto found = models_.find(model);
-  if (found != models_.end() && !found->second.description && found->second.describe_seq == 0) models_.erase(found);
+  if (found != models_.end() && !found->second.description && found->second.describe_seq == 0) {
+    models_.erase(found);
+    ++erasures_;
+  }
 }
+
+// Null if the model is not known. By its name only if entries were erased since.
+PoolCore::ModelEntry* PoolCore::find_entry(const ModelKey& model, void* known) {
+  auto* const place = static_cast<KnownModel*>(known);
+  if (place && place->erasures == erasures_) return place->entry;
+  const auto found = models_.find(model);
+  if (found == models_.end()) return nullptr;
+  if (place) *place = {&found->second, erasures_};
+  return &found->second;
+}
+
+std::shared_ptr<void> PoolCore::know(std::string_view, std::uint64_t) { return std::make_shared<KnownModel>(); }
 
 // Each request that waits for it is sent or ends, also without memory.
 void PoolCore::handle_description(const ModelKey& model, ModelEntry& entry, const Result<std::string>& answer) {
@@ -112,8 +127,7 @@ Result<std::shared_ptr<ControlCall>> PoolCore::ask_description(const ModelKey& m
 
 // Without memory the request ends.
 void PoolCore::ask_description_for(const std::shared_ptr<PendingRequest>& request) try {
-  const auto known = models_.find(request->model);
-  if (known != models_.end() && known->second.describe_seq != 0) return;
+  if (const ModelEntry* const known = entry_of(*request); known && known->describe_seq != 0) return;
   if (auto asked = ask_description(request->model); !asked.ok()) fail(*request, asked.status());
 } catch (const std::bad_alloc&) {
   fail(*request, out_of_memory("a request", request->model.name));
@@ -144,11 +158,13 @@ Result<ModelInfo> PoolCore::describe(std::string_view model, std::uint64_t versi
   return std::move(description.info);
 }
 
-std::shared_ptr<const ModelInfo> PoolCore::known_info(std::string_view model, std::uint64_t version) {
+std::shared_ptr<const ModelInfo> PoolCore::known_info(std::string_view model, std::uint64_t version, void* known) {
   if (fork_guard_.in_child()) return nullptr;
   const Lock lock(*this);
-  const auto known = models_.find(ModelKey{std::string(model), version});
-  const auto description = known == models_.end() ? nullptr : known->second.description;
+  const auto* const place = static_cast<KnownModel*>(known);
+  const ModelEntry* const entry =
+      place && place->erasures == erasures_ ? place->entry : find_entry({std::string(model), version}, known);
+  const auto description = entry ? entry->description : nullptr;
   return description ? std::shared_ptr<const ModelInfo>(description, &description->info) : nullptr;
 }
 

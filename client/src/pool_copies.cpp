@@ -165,9 +165,9 @@ bool PoolCore::waits_for_copies(const std::shared_ptr<PendingRequest>& request, 
 void PoolCore::prepare(const std::shared_ptr<PendingRequest>& request) try {
   request->is_being_prepared = false;
   if (!parked_.contains(request->seq) || !is_ready()) return;
-  const auto known = models_.find(request->model);
-  if (known == models_.end() || !known->second.description) return ask_description_for(request);  // it is another one now
-  const std::uint64_t outputs_bytes = missing_output_bytes(*request, known->second), frame_bytes_before = request->frame_bytes;
+  const ModelEntry* const known = entry_of(*request);
+  if (!known || !known->description) return ask_description_for(request);  // it is another one now
+  const std::uint64_t outputs_bytes = missing_output_bytes(*request, *known), frame_bytes_before = request->frame_bytes;
   std::uint64_t frame_bytes = frame_bytes_before;
   std::vector<RequestInput> inputs = request->inputs;
   const std::shared_ptr<Arena> input = input_, output = output_;
@@ -195,10 +195,10 @@ void PoolCore::prepare(const std::shared_ptr<PendingRequest>& request) try {
   if (!placed.ok()) return fail(*request, std::move(placed));
   request->is_prepared = true;
   if (!is_ready()) return;  // then it is sent later
-  const auto still_known = models_.find(request->model);
-  if (still_known == models_.end() || !still_known->second.description) return ask_description_for(request);
+  ModelEntry* const still_known = entry_of(*request);
+  if (!still_known || !still_known->description) return ask_description_for(request);
   parked_.erase(request->seq);
-  send_request(request, still_known->second);
+  send_request(request, *still_known);
 } catch (const std::bad_alloc&) {
   fail(*request, out_of_memory("a request", request->model.name));
 }

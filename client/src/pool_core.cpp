@@ -275,6 +275,7 @@ void PoolCore::fail_everything(const Status& why) {
     }
   }
   models_.clear();
+  ++erasures_;
   const auto parked = std::exchange(parked_, {});
   for (const auto& [seq, request] : parked) fail(*request, copy_of(why));
 }

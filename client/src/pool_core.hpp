@@ -54,7 +54,8 @@ class PoolCore final : public completion::ClientCore {
   /// A step of a session, if `session` is not null.
   void submit(completion::Submission submission, std::shared_ptr<SessionState> session, completion::HandleSlot& handle);
   Result<ModelInfo> describe(std::string_view model, std::uint64_t version) override;
-  std::shared_ptr<const ModelInfo> known_info(std::string_view model, std::uint64_t version) override;
+  std::shared_ptr<void> know(std::string_view model, std::uint64_t version) override;
+  std::shared_ptr<const ModelInfo> known_info(std::string_view model, std::uint64_t version, void* known) override;
   Result<Tensor> loan(DType dtype, const Shape& shape) override;
   Result<Tensor> loan_output(DType dtype, const Shape& shape) override;
   Status usable() override;
@@ -74,8 +75,8 @@ class PoolCore final : public completion::ClientCore {
   /// Waits until `target` is done, until `until_ns`, or until a stop is requested and the caller wakes this thread. True if it is
   /// done.
   bool wait(const Waitable& target, std::uint64_t until_ns, const std::stop_token& stop = {});
-  /// The same for a request, which gets its outcome if it expires meanwhile.
-  bool wait_for_outcome(PendingRequest& request, std::uint64_t until_ns);
+  /// The same for a request, which gets its outcome if it expires meanwhile. A stop wakes this thread.
+  bool wait_for_outcome(PendingRequest& request, std::uint64_t until_ns, const std::stop_token& stop = {});
   /// Waits until the request has its outcome. A request without a deadline fails if the model's default timeout is over and the
   /// daemon is silent. False only in a forked child.
   bool wait_for_outcome(PendingRequest& request);
@@ -96,8 +97,7 @@ class PoolCore final : public completion::ClientCore {
   /// deleter takes as long as it likes.
   struct Left {
     std::array<std::shared_ptr<Arena>, 2> arenas;
-    std::array<std::shared_ptr<void>, 16> owners;  ///< the usual number, so that the list of the core keeps its room
-    Owners more;
+    std::array<std::shared_ptr<void>, 16> owners;  ///< no more at a time, so that the list of the core keeps its room
     bool is_empty() const { return !arenas[0] && !arenas[1] && !owners[0]; }
   };
 
@@ -108,8 +108,14 @@ class PoolCore final : public completion::ClientCore {
     /// Takes over a mutex that this thread has already locked.
     Lock(PoolCore& core, std::adopt_lock_t) SHOAL_REQUIRES(core.mutex_) : core_(core) {}
     ~Lock() SHOAL_RELEASE() SHOAL_NO_THREAD_SAFETY_ANALYSIS {
-      const Left left = core_.take_left();
-      core_.mutex_.unlock();
+      for (bool has_more = true; has_more;) {
+        {
+          const Left left = core_.take_left();
+          has_more = !core_.left_owners_.empty();
+          core_.mutex_.unlock();
+        }
+        if (has_more) core_.mutex_.lock();
+      }
     }
     Lock(const Lock&) = delete;
     Lock& operator=(const Lock&) = delete;
@@ -122,6 +128,11 @@ class PoolCore final : public completion::ClientCore {
     std::shared_ptr<const Description> description;                              ///< null until known
     std::uint64_t describe_seq = 0;                                              ///< of the unanswered `describe`; 0 = none
     std::unordered_map<std::uint64_t, std::vector<std::uint64_t>> output_bytes;  ///< sizes in earlier replies, by shape_key
+  };
+  /// Where the entry of a Model lies. Right as long as no entry was erased since.
+  struct KnownModel {
+    ModelEntry* entry = nullptr;
+    std::uint64_t erasures = 0;
   };
   struct Follower {
     const Waitable* target;
@@ -209,6 +220,10 @@ class PoolCore final : public completion::ClientCore {
   void answer_call(const std::shared_ptr<ControlCall>& call, Result<std::string> answer) SHOAL_REQUIRES(mutex_);
   void handle_description(const ModelKey& model, ModelEntry& entry, const Result<std::string>& answer) SHOAL_REQUIRES(mutex_);
   void forget_unknown(const ModelKey& model) SHOAL_REQUIRES(mutex_);
+  ModelEntry* find_entry(const ModelKey& model, void* known) SHOAL_REQUIRES(mutex_);
+  ModelEntry* entry_of(const PendingRequest& request) SHOAL_REQUIRES(mutex_) {
+    return find_entry(request.model, request.known.get());
+  }
   void park(const std::shared_ptr<PendingRequest>& request) SHOAL_REQUIRES(mutex_);
   void look_again(const std::shared_ptr<PendingRequest>& request) SHOAL_REQUIRES(mutex_);
   void expire_parked(std::uint64_t now_ns) SHOAL_REQUIRES(mutex_);
@@ -313,6 +328,7 @@ class PoolCore final : public completion::ClientCore {
       SHOAL_GUARDED_BY(mutex_);  ///< wait for a daemon, their model's description or copies, none is done; by seq
   std::unordered_map<std::uint64_t, std::shared_ptr<ControlCall>> calls_ SHOAL_GUARDED_BY(mutex_);  ///< unanswered, by seq
   std::map<ModelKey, ModelEntry> models_ SHOAL_GUARDED_BY(mutex_);              ///< described, or being described
+  std::uint64_t erasures_ SHOAL_GUARDED_BY(mutex_) = 1;                         ///< from models_
   std::list<std::shared_ptr<SessionState>> sessions_ SHOAL_GUARDED_BY(mutex_);  ///< open; the one used last is the last
   std::uint64_t idle_clock_ns_ SHOAL_GUARDED_BY(mutex_) = 0, looked_for_idle_ns_ SHOAL_GUARDED_BY(mutex_) = 0;
   std::uint64_t heard_ SHOAL_GUARDED_BY(mutex_) = 0;            ///< number of messages received from the daemon

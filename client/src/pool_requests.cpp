@@ -57,6 +57,7 @@ Status PoolCore::take_inputs(PendingRequest& request, const completion::Submissi
     return deadline_exceeded("model '{}': the request was submitted with a negative timeout", submission.model);
   request.model.name = submission.model;
   request.model.version = request.options.version;
+  request.known = submission.known;
   request.own_outputs.assign(submission.outputs.begin(), submission.outputs.end());
   return place_inputs(submission.inputs, request);
 } catch (const std::bad_alloc&) {
@@ -135,8 +136,8 @@ void PoolCore::route(const std::shared_ptr<PendingRequest>& request) {
                            "daemon in {} is too slow, or because a model loads",
                            request->model.name, most, options_.directory));
   }
-  const auto known = models_.find(request->model);
-  if (known != models_.end() && known->second.description && is_ready()) return send_request(request, known->second);
+  if (ModelEntry* const known = entry_of(*request); known && known->description && is_ready())
+    return send_request(request, *known);
   park(request);
   if (!is_ready()) {
     // When reconnect_timeout is over, the attempt that just failed decides.
@@ -344,7 +345,8 @@ void PoolCore::handle_reply(const wire::Parcel& message) {
 void PoolCore::take_reply(const wire::Parcel& message, const wire::Reply& reply, const std::shared_ptr<PendingRequest>& request) {
   const wire::ReplyHeader& header = reply.header;
   const auto status = static_cast<StatusCode>(header.status);
-  ModelEntry& entry = models_[request->model];
+  ModelEntry* const known = entry_of(*request);
+  ModelEntry& entry = known ? *known : models_[request->model];
   // What is known of the model is of an earlier version, or of another daemon.
   const bool is_known_wrongly = status == StatusCode::kFailedPrecondition || status == StatusCode::kNotFound;
   if (is_known_wrongly && header.ran == 0 && !request->has_described_again) {

@@ -83,8 +83,12 @@ void PoolCore::wake_next_driver() {
   if (!is_driven_ && !followers_.empty()) followers_.front()->woken.notify_one();
 }
 
-bool PoolCore::wait_for_outcome(PendingRequest& request, std::uint64_t until_ns) {
-  if (!wait(request, std::min(until_ns, overdue_ns(request)))) expire(request);
+bool PoolCore::wait_for_outcome(PendingRequest& request, std::uint64_t until_ns, const std::stop_token& stop) {
+  const std::stop_callback wake_up(stop, [&] {
+    const Lock lock(*this);
+    wake_waiters_of(request);
+  });
+  if (!wait(request, std::min(until_ns, overdue_ns(request)), stop)) expire(request);
   return request.is_done();
 }
 

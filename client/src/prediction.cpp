@@ -21,9 +21,9 @@ class PoolPrediction final : public completion::PendingOutcome {
     core_->expire(*request_);
     return request_->is_done();
   }
-  bool wait_for(std::chrono::nanoseconds limit) override {
+  bool wait_for(std::chrono::nanoseconds limit, const std::stop_token& stop) override {
     if (is_done() || limit.count() <= 0) return ready();
-    return core_->wait_for_outcome(*request_, monotonic_now_ns() + static_cast<std::uint64_t>(limit.count()));
+    return core_->wait_for_outcome(*request_, monotonic_now_ns() + static_cast<std::uint64_t>(limit.count()), stop);
   }
   const Outcome& outcome() override {
     if (request_->is_done()) return request_->outcome;

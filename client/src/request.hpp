@@ -90,6 +90,7 @@ struct ModelKey {
 struct PendingRequest : completion::Waitable {
   std::uint64_t seq = 0;
   ModelKey model;
+  std::shared_ptr<void> known;            ///< the KnownModel of its Model; null: it was submitted by name
   std::shared_ptr<SessionState> session;  ///< whose step it is, or null
   std::vector<TensorSpec> specs;          ///< of the inputs: in the caller's order, then the states that the caller has left out
   std::vector<RequestInput> inputs;       ///< in the same order

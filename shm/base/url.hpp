@@ -16,8 +16,7 @@ std::string_view url_scheme(std::string_view path);
 bool must_be_fetched(std::string_view path);
 
 /// URLs are shown and logged, so they must not hold secrets.
-///   Errors  kInvalidArgument: a user before the host; a query or a fragment in an http:// or https:// URL. Names no more than
-///   the
+///   Errors  kInvalidArgument: a user before the host; a query or a fragment in an http:// or https:// URL. Names only the
 ///           host
 Status check_url(std::string_view path);
 

@@ -30,7 +30,7 @@ class Failed final : public PendingOutcome {
   explicit Failed(Status why) : outcome_{.outputs = std::move(why)} {}
   bool is_done() const override { return true; }
   bool ready() override { return true; }
-  bool wait_for(std::chrono::nanoseconds) override { return true; }
+  bool wait_for(std::chrono::nanoseconds, const std::stop_token&) override { return true; }
   const Outcome& outcome() override { return outcome_; }
   void cancel() override {}
   void give_up() override {}
@@ -48,7 +48,10 @@ Prediction completion::failed(Status why) { return Prediction(std::make_shared<F
 // ---- Prediction ----
 
 bool Prediction::ready() const { return !pending_ || pending_->ready(); }
-bool Prediction::wait_for(std::chrono::nanoseconds limit) const { return !pending_ || pending_->wait_for(limit); }
+bool Prediction::wait_for(std::chrono::nanoseconds limit) const { return wait_for(limit, {}); }
+bool Prediction::wait_for(std::chrono::nanoseconds limit, const std::stop_token& stop) const {
+  return !pending_ || pending_->wait_for(limit, stop);
+}
 const Outcome& Prediction::outcome() const& { return pending_ ? pending_->outcome() : outcome_of_none(); }
 void Prediction::cancel() const {
   if (pending_) pending_->cancel();
@@ -75,8 +78,8 @@ Result<Model> Client::model(std::string_view name, std::uint64_t version) const 
   if (!core_) return no_client();
   SHOAL_ASSIGN_OR_RETURN(ModelInfo info, core_->describe(name, version));
   Model model;
-  model.state_ = std::make_shared<const completion::ModelState>(
-      completion::ModelState{core_, std::string(name), version, std::make_shared<const ModelInfo>(std::move(info))});
+  model.state_ = std::make_shared<const completion::ModelState>(completion::ModelState{
+      core_, std::string(name), version, std::make_shared<const ModelInfo>(std::move(info)), core_->know(name, version)});
   return model;
 }
 
@@ -104,7 +107,7 @@ void Client::poll_once() const {
 std::shared_ptr<const ModelInfo> Model::info() const {
   static const auto none = std::make_shared<const ModelInfo>();
   if (!state_) return none;
-  auto known = state_->core->known_info(state_->name, state_->version);
+  auto known = state_->core->known_info(state_->name, state_->version, state_->known.get());
   return known ? known : state_->first_info;
 }
 
@@ -121,9 +124,13 @@ const std::shared_ptr<completion::ClientCore>& Model::core() const {
 }
 
 Prediction Model::submit(Tensors inputs, const SubmitOptions& options) const {
+  if (!state_) return completion::failed(no_client());
   SubmitOptions own = whole(options);
-  if (own.version == 0) own.version = version();
-  return Client(core()).submit(name(), std::move(inputs), own);
+  if (own.version == 0) own.version = state_->version;
+  const auto known = own.version == state_->version ? state_->known : nullptr;
+  completion::HandleSlot handle;
+  state_->core->submit({state_->name, inputs, {}, own, nullptr, known}, handle);
+  return Prediction(handle.get());
 }
 
 Result<Tensors> Model::predict(Tensors inputs, const SubmitOptions& options) const {

@@ -25,6 +25,7 @@ struct Submission {
   std::span<const NamedTensor> outputs;  ///< the caller's memory for some of them
   SubmitOptions options;
   std::shared_ptr<Notice> notice;  ///< null: none
+  std::shared_ptr<void> known;     ///< of ClientCore::know(); null: the model is found by its name
 };
 
 /// The implementation of a Client.
@@ -37,8 +38,11 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   /// std::bad_alloc if there is no memory for a handle: `handle` is empty then, and nobody will be told.
   virtual void submit(Submission submission, HandleSlot& handle) = 0;
   virtual Result<ModelInfo> describe(std::string_view model, std::uint64_t version) = 0;
+  /// What finds a described model without its name; may be null.
+  virtual std::shared_ptr<void> know(std::string_view, std::uint64_t) { return nullptr; }
   /// The description that is known now; null if none is.
-  virtual std::shared_ptr<const ModelInfo> known_info(std::string_view model, std::uint64_t version) = 0;
+  ///   known  of know() for this model
+  virtual std::shared_ptr<const ModelInfo> known_info(std::string_view model, std::uint64_t version, void* known) = 0;
   virtual Result<Tensor> loan(DType dtype, const Shape& shape) = 0;
   virtual Result<Tensor> loan_output(DType dtype, const Shape& shape) = 0;
   /// An error in a forked child, which has none of the threads and locks of this client.

@@ -172,7 +172,7 @@ Status CompletionQueue::submit(Request& request, std::uint64_t tag) {
   submitted->tag = tag;
   state_->list->begin(submitted);
   try {
-    core.submit(submission_of(*submitted, submitted), submitted->handle);
+    core.submit(submitted->submission(submitted), submitted->handle);
   } catch (...) {
     state_->list->withdraw(*submitted);
     submitted->is_under_way.store(false, std::memory_order_release);

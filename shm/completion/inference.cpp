@@ -58,7 +58,7 @@ bool Inference::await_suspend(std::coroutine_handle<> coroutine) {
   }
   std::shared_ptr<completion::PendingOutcome> handle;
   try {
-    core->submit(completion::submission_of(*request, nullptr), request->handle);
+    core->submit(request->submission(nullptr), request->handle);
     handle = request->handle.get();
     state.on_stop.emplace(std::move(state.stop), [handle] { handle->cancel(); });
   } catch (...) {

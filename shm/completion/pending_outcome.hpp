@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <memory>
+#include <stop_token>
 #include <utility>
 
 #include "shm/base/mutex.hpp"
@@ -50,9 +51,10 @@ class Notices {
 class PendingOutcome {
  public:
   virtual ~PendingOutcome() = default;
-  virtual bool is_done() const = 0;                             ///< looks; does nothing for it
-  virtual bool ready() = 0;                                     ///< never blocks
-  virtual bool wait_for(std::chrono::nanoseconds limit) = 0;    ///< true if it is ready
+  virtual bool is_done() const = 0;  ///< looks; does nothing for it
+  virtual bool ready() = 0;          ///< never blocks
+  /// Waits, or until a stop is requested. True if it is ready.
+  virtual bool wait_for(std::chrono::nanoseconds limit, const std::stop_token& stop) = 0;
   virtual const Outcome& outcome() = 0;                         ///< waits
   virtual void cancel() = 0;                                    ///< best effort
   virtual void give_up() = 0;                                   ///< nobody needs the outcome: it is complete at once

@@ -20,12 +20,20 @@ struct ModelState {
   std::string name;
   std::uint64_t version = 0;
   std::shared_ptr<const ModelInfo> first_info;
+  std::shared_ptr<void> known;  ///< of ClientCore::know()
 };
 
 /// It belongs to its user, or, while it is under way, to the client that runs it.
 struct RequestState final : ReadyItem {
   explicit RequestState(Model its) : model(std::move(its)) {}
   void drop() noexcept override { is_under_way.store(false, std::memory_order_release); }
+  /// What is submitted. Inputs and outputs stay here.
+  Submission submission(std::shared_ptr<Notice> notice) const {
+    SubmitOptions all = options;
+    if (all.version == 0) all.version = model.version();
+    const bool is_of_model = model.state_ && all.version == model.state_->version;
+    return {model.name(), inputs, outputs, all, std::move(notice), is_of_model ? model.state_->known : nullptr};
+  }
 
   const Model model;
   Tensors inputs, outputs;
@@ -35,13 +43,6 @@ struct RequestState final : ReadyItem {
   std::atomic<bool> is_under_way{false};
   std::shared_ptr<RequestState> next_given_up;  ///< while its CompletionQueue is destroyed
 };
-
-/// What is submitted for it. Inputs and outputs stay with the request.
-inline Submission submission_of(const RequestState& request, std::shared_ptr<Notice> notice) {
-  SubmitOptions options = request.options;
-  if (options.version == 0) options.version = request.model.version();
-  return {request.model.name(), request.inputs, request.outputs, options, std::move(notice)};
-}
 
 /// A handle of a request that has failed already, of no client.
 Prediction failed(Status why);

@@ -35,8 +35,7 @@ Result<Tensor> to_row_major(const NpyArray& array);
 Result<Tensor> read_npy(const std::filesystem::path& path);
 
 /// Writes version 1.0 in C order. Replaces an existing file.
-///   Errors  kNotFound, kPermissionDenied, kFailedPrecondition (disk full), kInvalidArgument (no valid tensor). They name the
-///   file
+///   Errors  kNotFound, kPermissionDenied, kFailedPrecondition (disk full), kInvalidArgument (no valid tensor): name it
 Status write_npy(const std::filesystem::path& path, const TensorView& tensor);
 
 }  // namespace shoal

@@ -31,7 +31,9 @@ class FunctionClient : public completion::ClientCore {
     if (!model.empty() && model != info.name) return not_found("no model '{}'", model);
     return info;
   }
-  std::shared_ptr<const ModelInfo> known_info(std::string_view, std::uint64_t) override { return {shared_from_this(), &info}; }
+  std::shared_ptr<const ModelInfo> known_info(std::string_view, std::uint64_t, void*) override {
+    return {shared_from_this(), &info};
+  }
   Result<Tensor> loan(DType dtype, const Shape& shape) override { return Tensor::create(dtype, shape); }
   Result<Tensor> loan_output(DType dtype, const Shape& shape) override { return Tensor::create(dtype, shape); }
   Status usable() override { return {}; }
@@ -50,7 +52,7 @@ class FunctionClient : public completion::ClientCore {
     Done(std::shared_ptr<completion::ClientCore> core, Outcome outcome) : core_(std::move(core)), outcome_(std::move(outcome)) {}
     bool is_done() const override { return true; }
     bool ready() override { return true; }
-    bool wait_for(std::chrono::nanoseconds) override { return true; }
+    bool wait_for(std::chrono::nanoseconds, const std::stop_token&) override { return true; }
     const Outcome& outcome() override { return outcome_; }
     void cancel() override {}
     void give_up() override {}

@@ -30,7 +30,7 @@ class ManualClient final : public completion::ClientCore {
     if (model != info_->name) return not_found("no model '{}'", model);
     return *info_;
   }
-  std::shared_ptr<const ModelInfo> known_info(std::string_view, std::uint64_t) override { return info_; }
+  std::shared_ptr<const ModelInfo> known_info(std::string_view, std::uint64_t, void*) override { return info_; }
   Result<Tensor> loan(DType dtype, const Shape& shape) override { return Tensor::create(dtype, shape); }
   Result<Tensor> loan_output(DType dtype, const Shape& shape) override { return Tensor::create(dtype, shape); }
   Status usable() override { return is_forked_ ? Status(failed_precondition("a forked child")) : Status(); }
@@ -89,7 +89,7 @@ class ManualClient final : public completion::ClientCore {
       return request_->is_done;
     }
     bool ready() override { return is_done(); }
-    bool wait_for(std::chrono::nanoseconds) override { return is_done(); }
+    bool wait_for(std::chrono::nanoseconds, const std::stop_token&) override { return is_done(); }
     const Outcome& outcome() override { return request_->outcome; }
     void cancel() override { request_->complete({.outputs = Status(StatusCode::kCancelled, "canceled")}); }
     void give_up() override { cancel(); }

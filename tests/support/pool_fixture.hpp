@@ -62,8 +62,8 @@ class DaemonFixture {
   void change_limits(const std::string& limits);
 
   /// Starts a daemon in the same directory again, after the last one has ended.
-  ///   stopped  called while the process is stopped before it executes shoald; it must send SIGCONT. start() then waits for
-  ///   nothing
+  ///   stopped  called while the process is stopped before it executes shoald; it must send SIGCONT. Then nothing is
+  ///            waited for
   void start(const std::function<void(pid_t)>& stopped = {});
   /// Waits until every model has its wanted number of ready workers. Returns false after `limit`.
   bool wait_until_ready(std::chrono::milliseconds limit = std::chrono::seconds(60)) const;

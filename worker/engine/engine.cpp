@@ -138,7 +138,9 @@ struct Engine::Impl final : completion::ClientCore {
     const MutexLock lock(mutex);
     return is_stopping ? Result<ModelInfo>(engine_is_gone()) : info;
   }
-  std::shared_ptr<const ModelInfo> known_info(std::string_view, std::uint64_t) override { return {shared_from_this(), &info}; }
+  std::shared_ptr<const ModelInfo> known_info(std::string_view, std::uint64_t, void*) override {
+    return {shared_from_this(), &info};
+  }
   Result<Tensor> loan(DType dtype, const Shape& shape) override {
     SHOAL_ASSIGN_OR_RETURN(Tensor tensor, Tensor::create(dtype, shape));
     return mark_as_loan(std::move(tensor));

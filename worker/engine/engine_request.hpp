@@ -50,11 +50,15 @@ class EngineRequest {
     const MutexLock lock(mutex_);
     return is_done_;
   }
-  bool wait_for(std::chrono::nanoseconds limit) {
+  bool wait_for(std::chrono::nanoseconds limit, const std::stop_token& stop) {
+    const std::stop_callback wake_up(stop, [this] {
+      const MutexLock lock(mutex_);
+      done_.notify_all();
+    });
     const auto now = std::chrono::steady_clock::now(), last = now.max();
     const auto until = limit < last - now ? now + limit : last;
     const MutexLock lock(mutex_);
-    while (!is_done_ && done_.wait_until(mutex_, until)) {
+    while (!is_done_ && !stop.stop_requested() && done_.wait_until(mutex_, until)) {
     }
     return is_done_;
   }
@@ -155,7 +159,9 @@ class EnginePrediction final : public completion::PendingOutcome {
   ~EnginePrediction() override { cancel(); }
   bool is_done() const override { return fork_guard_.in_child() || request_->is_done(); }
   bool ready() override { return is_done(); }
-  bool wait_for(std::chrono::nanoseconds limit) override { return fork_guard_.in_child() || request_->wait_for(limit); }
+  bool wait_for(std::chrono::nanoseconds limit, const std::stop_token& stop) override {
+    return fork_guard_.in_child() || request_->wait_for(limit, stop);
+  }
   const Outcome& outcome() override {
     static const Outcome in_child{.outputs = forked(), .ran = Ran::kMaybe};
     return fork_guard_.in_child() ? in_child : request_->outcome();

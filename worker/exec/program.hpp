@@ -104,9 +104,8 @@ class Program {
   virtual std::size_t resident_bytes() const { return 0; }
 
   /// Runs once. After the Context's first run of this Program, it takes no lock and makes no allocation of ours.
-  ///   src, dst  as inputs() and outputs() say, row-major; copied unless 64-byte aligned. An output whose size depends on data
-  ///   has
-  ///             no memory in dst; context.sink gives it, and the run sets its shape and data in dst
+  ///   src, dst  as inputs() and outputs() say, row-major; copied unless 64-byte aligned. An output whose size depends on
+  ///             data has no memory in dst; context.sink gives it, and the run sets its shape and data in dst
   ///   Errors    kInvalidArgument (number, dtype, shape); kCancelled (context.progress->stop ended the run between two steps, or
   ///             while it waited for a device; the content of dst is undefined); what a device says. Throws std::bad_alloc; the
   ///             Context can still be used.

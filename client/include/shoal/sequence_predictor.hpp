@@ -35,7 +35,7 @@ class SequencePredictor {
   /// Asks the client for the model's description.
   ///   Errors  those of Predictor::create() and Pool::open_session(); kInvalidArgument (buckets that do not ascend, that the
   ///   model
-  ///           does not take, or of a model with states); kFailedPrecondition (buckets, but no input with a time axis)
+  ///           does not take, or of one with states); kFailedPrecondition (buckets, but no input with a time axis)
   static Result<SequencePredictor> create(Client client, std::string model, const SequenceOptions& options = {});
   /// The same with a session of the pool.
   static Result<SequencePredictor> create(Pool& pool, std::string model, const SequenceOptions& options = {});

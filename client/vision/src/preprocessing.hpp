@@ -28,9 +28,8 @@ struct Placement {
 /// Without a letterbox, its shorter side becomes `resize`, the other in proportion, rounded to the nearest; larger if the crop
 /// would not fit; without `resize` it gets the crop's size. In a letterbox it becomes as large as fits, in proportion.
 ///   preprocess  checked, with crop sizes filled in
-///   Errors      kInvalidArgument (a picture without pixels, or so thin that `resize` would make a side longer than 2^15 pixels
-///   or
-///               the whole larger than 2^28)
+///   Errors      kInvalidArgument (a picture without pixels, or so thin that `resize` would make a side longer than 2^15
+///               pixels or the whole larger than 2^28)
 Result<Placement> place(int height, int width, const Preprocess& preprocess);
 
 /// The elements of an input of one picture: channels * crop_height * crop_width.

@@ -44,6 +44,8 @@ class Prediction {
 
   bool ready() const;                                   ///< never blocks
   bool wait_for(std::chrono::nanoseconds limit) const;  ///< true if it is ready
+  /// The same. Also returns when a stop is requested; the request goes on.
+  bool wait_for(std::chrono::nanoseconds limit, const std::stop_token& stop) const;
   /// Waits. Returns the outputs in the model's order, or why there are none.
   const Result<Tensors>& get() const& { return outcome().outputs; }
   Result<Tensors> get() && { return std::as_const(*this).outcome().outputs; }
@@ -91,6 +93,7 @@ class Model {
   friend class Client;
   friend class CompletionQueue;
   friend class Inference;
+  friend struct completion::RequestState;
   const std::shared_ptr<completion::ClientCore>& core() const;
   std::shared_ptr<const completion::ModelState> state_;
 };

@@ -81,9 +81,9 @@ class CompletionQueue {
   /// Sends the request, and returns at once: never blocks, and does not wait for somebody to call next(). Each request that was
   /// submitted with OK comes back exactly once, whatever becomes of it: also if it was refused at once (kOverloaded with
   /// `PoolOptions::in_flight_limit` or `EngineOptions::queue_limit` others under way).
-  ///   Errors  kFailedPrecondition (the request is under way, none, or one for a model of another client; a forked child).
-  ///   Nothing
-  ///           is submitted then. Throws std::bad_alloc, likewise
+  ///   Errors  kFailedPrecondition (the request is under way, none, or one for a model of another client; a forked child):
+  ///   nothing
+  ///           is submitted. Throws std::bad_alloc, likewise
   Status submit(Request& request, std::uint64_t tag);
 
   /// Waits until a request is complete, or until `deadline`, and takes as many as there are, at most `completions.size()`.

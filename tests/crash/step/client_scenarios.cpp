@@ -27,8 +27,8 @@ class ClientScenario : public Scenario {
  public:
   using Act = std::function<void()>;
   using Prepare = std::function<Act(Pool&)>;
-  ///   prepare  runs with a connected pool that has had one answer, and gives what enters the function; empty: connecting enters
-  ///   it
+  ///   prepare  runs with a connected pool that has had one answer, and gives what enters the function; empty: connecting
+  ///            does
   ClientScenario(Served& served, std::uint64_t arena_limit_bytes, Prepare prepare)
       : served_(served), arena_limit_bytes_(arena_limit_bytes), prepare_(std::move(prepare)) {
     supervisor_descriptors_ = descriptors_of(served.daemon().pid());

@@ -1,13 +1,15 @@
 /* MXNet 1.9.1's C predict API, as libshoal_predict provides it: a program that was written for MXNet is linked with
- * -lshoal_predict and runs on Shoal, in its own process. With SHOAL_PREDICT_MODEL=NAME in the environment, its predictors are
- * clients of the daemon's model NAME. C11 and C++.
+ * -lshoal_predict and runs on Shoal, in its own process. With SHOAL_PREDICT_MODEL=NAME in the environment, its predictors
+ * are clients of the daemon's model NAME. C11 and C++.
  *
  *   Returns   0, or -1; MXGetLastError() then says why. No exception leaves a function
- *   Threads   a handle is used by one thread at a time, by any thread. Different handles may be used at the same time, whatever
- * made them: handles of one model share its weights, and never inputs, outputs or intermediate results. MXNET_ENGINE_TYPE is not
- * needed Fork      a predictor does not work in a forked child of the process that made it: make it after fork(). Those of a
- * child whose parent made predictors before use one core each Types     numbers of element types are MXNet's: 0 float32, 1
- * float64, 2 float16, 3 uint8, 4 int32, 5 int8, 6 int64, 7 bool, 8 int16, 9 uint16, 10 uint32, 11 uint64, 12 bfloat16
+ *   Threads   a handle is used by one thread at a time, by any thread. Different handles may be used at the same time,
+ *             whatever made them: handles of one model share its weights, and never inputs, outputs or intermediate results.
+ *             MXNET_ENGINE_TYPE is not needed
+ *   Fork      a predictor does not work in a forked child of the process that made it: make it after fork(). Those of a
+ *             child whose parent made predictors before use one core each
+ *   Types     numbers of element types are MXNet's: 0 float32, 1 float64, 2 float16, 3 uint8, 4 int32, 5 int8, 6 int64,
+ *             7 bool, 8 int16, 9 uint16, 10 uint32, 11 uint64, 12 bfloat16
  *
  * Not here: MXPredSetMonitorCallback. Differences from MXNet are listed in docs/migrating-from-mxnet.md.
  */
@@ -25,8 +27,8 @@ typedef float mx_float;
 typedef void* PredictorHandle; /* a predictor: a model with inputs and outputs of its own */
 typedef void* NDListHandle;    /* a list of arrays */
 
-/* Why the last function that failed in this thread did so: its name, a code (INVALID_ARGUMENT, ...) and a sentence. Empty if none
- * has. Never NULL. Valid until the next failure in this thread. */
+/* Why the last function that failed in this thread did so: its name, a code (INVALID_ARGUMENT, ...) and a sentence. Empty if
+ * none has. Never NULL. Valid until the next failure in this thread. */
 #ifdef __cplusplus
 const char* MXGetLastError();
 #else
@@ -37,15 +39,19 @@ const char* MXGetLastError(void);
  *   symbol_json_str     the text of a symbol file of any MXNet release
  *   param_bytes         the bytes of a .params file of any release, or of MXNet 2's archives
  *   param_size          their number
- *   dev_type, dev_id    1 CPU (3 and 5 are CPU, too); 2 GPU: runs on the CPU as well, with a warning on stderr once per process.
- * The number of the device does not count num_input_nodes     how many inputs follow input_keys          their names. A name that
- * the symbol does not have is ignored, as by MXNet; so is a label (softmax_label), and a parameter, which must have the shape of
- * the file input_shape_indptr  num_input_nodes + 1 numbers: shape i is input_shape_data[indptr[i]] up to
- * input_shape_data[indptr[i + 1]] input_shape_data    the sizes, 1 or more each; at most 8 per input out                 the
- * predictor, for MXPredFree(); NULL if this fails Inputs are float32 and zeros at first. The predictor uses as many cores as
- * OpenMP would in this thread (OMP_NUM_THREADS); predictors that together want more than there are take turns. Fails if an
- * argument is wrong, a file is damaged, an operator is none of Shoal's, a parameter is missing, or an input that the symbol needs
- * has no shape. */
+ *   dev_type, dev_id    1 CPU (3 and 5 are CPU, too); 2 GPU: runs on the CPU as well, with a warning on stderr once per
+ *                       process. The number of the device does not count
+ *   num_input_nodes     how many inputs follow
+ *   input_keys          their names. A name that the symbol does not have is ignored, as by MXNet; so is a label
+ *                       (softmax_label), and a parameter, which must have the shape of the file
+ *   input_shape_indptr  num_input_nodes + 1 numbers: shape i is input_shape_data[indptr[i]] up to
+ *                       input_shape_data[indptr[i + 1]]
+ *   input_shape_data    the sizes, 1 or more each; at most 8 per input
+ *   out                 the predictor, for MXPredFree(); NULL if this fails
+ * Inputs are float32 and zeros at first. The predictor uses as many cores as OpenMP would in this thread (OMP_NUM_THREADS);
+ * predictors that together want more than there are take turns.
+ * Fails if an argument is wrong, a file is damaged, an operator is none of Shoal's, a parameter is missing, or an input that
+ * the symbol needs has no shape. */
 int MXPredCreate(const char* symbol_json_str, const void* param_bytes, int param_size, int dev_type, int dev_id,
                  uint32_t num_input_nodes, const char** input_keys, const uint32_t* input_shape_indptr,
                  const uint32_t* input_shape_data, PredictorHandle* out);
@@ -67,23 +73,26 @@ int MXPredCreatePartialOut(const char* symbol_json_str, const void* param_bytes,
                            const uint32_t* input_shape_data, uint32_t num_output_nodes, const char** output_keys,
                            PredictorHandle* out);
 
-/* Makes several predictors of one model, one for each thread. They have one copy of the weights, and inputs and outputs of their
- * own. Each uses its share of the cores. num_threads  how many, 1 or more out          room for as many; all are NULL if this
- * fails. Each is freed on its own */
+/* Makes several predictors of one model, one for each thread. They have one copy of the weights, and inputs and outputs of
+ * their own. Each uses its share of the cores.
+ *   num_threads  how many, 1 or more
+ *   out          room for as many; all are NULL if this fails. Each is freed on its own */
 int MXPredCreateMultiThread(const char* symbol_json_str, const void* param_bytes, int param_size, int dev_type, int dev_id,
                             uint32_t num_input_nodes, const char** input_keys, const uint32_t* input_shape_indptr,
                             const uint32_t* input_shape_data, int num_threads, PredictorHandle* out);
 
-/* Makes a predictor of the same model for other shapes. It shares the weights with `handle` and nothing else: both go on, and are
- * freed in any order. Inputs that are not named keep their shape, and begin with the values that `handle` has now; named ones are
- * zeros. input_keys ... input_shape_data  as for MXPredCreate(); a name that it was not given either is an error out the new
- * predictor; NULL if this fails */
+/* Makes a predictor of the same model for other shapes. It shares the weights with `handle` and nothing else: both go on,
+ * and are freed in any order. Inputs that are not named keep their shape, and begin with the values that `handle` has now;
+ * named ones are zeros.
+ *   input_keys ... input_shape_data  as for MXPredCreate(); a name that it was not given either is an error
+ *   out                              the new predictor; NULL if this fails */
 int MXPredReshape(uint32_t num_input_nodes, const char** input_keys, const uint32_t* input_shape_indptr,
                   const uint32_t* input_shape_data, PredictorHandle handle, PredictorHandle* out);
 
 /* The shape of output `index` (0 is the first). Known as soon as the predictor exists; if it depends on data, after
- * MXPredForward(). shape_data  valid until the predictor runs again or is freed, also when other outputs are asked for shape_ndim
- * number of sizes */
+ * MXPredForward().
+ *   shape_data  valid until the predictor runs again or is freed, also when other outputs are asked for
+ *   shape_ndim  number of sizes */
 int MXPredGetOutputShape(PredictorHandle handle, uint32_t index, uint32_t** shape_data, uint32_t* shape_ndim);
 
 /* The element type of output `out_index`. Writes one number. */
@@ -107,8 +116,8 @@ int MXPredGetOutput(PredictorHandle handle, uint32_t index, float* data, uint32_
 int MXPredFree(PredictorHandle handle);
 
 /* Reads a file of arrays (mx.nd.save) from memory. Of every release, with or without names; other types become float32, and
- * sparse arrays become dense. out, out_length  the list, for MXNDListFree(), and the number of its arrays; NULL and 0 if this
- * fails */
+ * sparse arrays become dense.
+ *   out, out_length  the list, for MXNDListFree(), and the number of its arrays; NULL and 0 if this fails */
 int MXNDListCreate(const char* nd_file_bytes, int nd_file_size, NDListHandle* out, uint32_t* out_length);
 
 /* Array `index` of a list. All that is returned is valid until the list is freed.

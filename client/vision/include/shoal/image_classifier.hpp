@@ -39,8 +39,7 @@ class ImageClassifier {
   static Result<ImageClassifier> create(Client client, std::string model, const ImageClassifierOptions& options = {});
 
   /// The classes of one picture: of a file, of Image::decode(bytes), Image::from_pixels(pixels, ...) or to_image(mat).
-  ///   Errors  those of Image::read(), Client::submit() and Classifier::read(); kInvalidArgument (the picture has no pixels, or
-  ///   is
+  ///   Errors  those of Image::read(), Client::submit() and Classifier::read(); kInvalidArgument (a picture without pixels, or
   ///           so thin that resizing it would make a side longer than 32768 pixels or the whole larger than 2^28)
   Result<Classes> classify(const Image& image, const SubmitOptions& options = {}) const;
   Result<Classes> classify(const std::filesystem::path& file, const SubmitOptions& options = {}) const;

@@ -35,7 +35,7 @@ class Done final : public completion::PendingOutcome {
   void add_notice(std::shared_ptr<completion::Notice>) override {}
   std::shared_ptr<completion::ClientCore> core() override { return nullptr; }
   bool ready() override { return true; }
-  bool wait_for(std::chrono::nanoseconds) override { return true; }
+  bool wait_for(std::chrono::nanoseconds, const std::stop_token&) override { return true; }
   const Outcome& outcome() override { return outcome_; }
   void cancel() override {}
 
