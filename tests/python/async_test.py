@@ -177,7 +177,7 @@ class Asynchronous(PoolTest):
         self.assertEqual(outcomes["good"]["data_output"][0], 1)
         self.assertIsInstance(outcomes["bad"], shoal.InvalidArgument)
         self.assertEqual(list(self.pool.as_completed([], model="echo")), [])
-        with self.assertRaises(ValueError):
+        with self.assertRaisesRegex(shoal.InvalidArgument, "in_flight is 0"):
             list(self.pool.as_completed(requests, model="echo", in_flight=0))
 
     def test_leaving_as_completed_cancels_the_rest(self):

@@ -3,7 +3,9 @@
 import os
 import struct
 import subprocess
+import sys
 import unittest
+import unittest.mock
 from pathlib import Path
 
 import ml_dtypes
@@ -65,8 +67,17 @@ class Ndarrays(ShoalTest):
             shoal.load_ndarrays(self.tmp / "short.params")
         with self.assertRaisesRegex(shoal.NotFound, "none.params"):
             shoal.load_ndarrays(self.tmp / "none.params")
+        with self.assertRaisesRegex(shoal.NotFound, "nowhere/y.params.*directory"):
+            shoal.save_ndarrays(self.tmp / "nowhere" / "y.params", {"x": numpy.ones(1)})
+        with self.assertRaises(IsADirectoryError):
+            shoal.save_ndarrays(self.tmp, {"x": numpy.ones(1)})
         with self.assertRaisesRegex(shoal.InvalidArgument, "'x'.*complex128"):
             shoal.save_ndarrays(self.tmp / "x.params", {"x": numpy.array([1j])})
+
+    def test_without_ml_dtypes_it_is_named(self):
+        shoal.save_ndarrays(self.tmp / "b.params", {"b": numpy.ones(2, ml_dtypes.bfloat16)})
+        with unittest.mock.patch.dict(sys.modules, ml_dtypes=None), self.assertRaisesRegex(shoal.FailedPrecondition, "pip install ml_dtypes"):
+            shoal.load_ndarrays(self.tmp / "b.params")
 
     def test_mxnet_reads_what_is_written_and_the_other_way_round(self):
         python = SOURCE / "build" / "bench" / "venv-mxnet" / "bin" / "python"

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Optional, TypeVar, Union
 import numpy
 
 from . import _extension
+from .errors import InvalidArgument
 
 _shoal = _extension.load("_shoal", "shoal")
 
@@ -261,7 +262,7 @@ class Client(_Asynchronous):
         [('a', 0.0), ('b', 1.0), ('c', 2.0)]
         """
         if in_flight < 1:
-            raise ValueError(f"in_flight is {in_flight}: at least 1 request must be under way")
+            raise InvalidArgument(f"in_flight is {in_flight}: at least 1 request must be under way")
         inbox = _shoal.Inbox()
         pairs = iter(requests.items() if isinstance(requests, Mapping) else enumerate(requests))
         under_way, is_over = 0, False

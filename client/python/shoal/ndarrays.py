@@ -10,7 +10,7 @@ import numpy
 
 from . import _extension
 from .client import Array
-from .errors import InvalidArgument
+from .errors import FailedPrecondition, InvalidArgument, NotFound
 
 _params = _extension.load("_params", "shoal.load_ndarrays")
 
@@ -25,7 +25,7 @@ def _dtype(name: str) -> numpy.dtype[Any]:
     try:
         import ml_dtypes
     except ImportError:
-        raise ImportError("bfloat16 needs the package ml_dtypes: pip install ml_dtypes") from None
+        raise FailedPrecondition("NumPy has bfloat16 by the package ml_dtypes: pip install ml_dtypes") from None
     return numpy.dtype(ml_dtypes.bfloat16)  # type: ignore[no-any-return]
 
 
@@ -35,7 +35,7 @@ def load_ndarrays(file: Union[str, os.PathLike[str]]) -> Union[dict[str, Optiona
 
     Returns  a dict from names as they are stored ("arg:conv0_weight"), or a list if the arrays have none. None stands for an array
              without a value
-    Raises   NotFound; DataLoss: names file, offset and field; ...
+    Raises   NotFound; DataLoss: names file, offset and field; FailedPrecondition: bfloat16 without the package ml_dtypes; ...
 
     >>> import shoal
     >>> shoal.load_ndarrays("tools/shapes/model/shapes-0000.params")["arg:conv1_weight"].shape
@@ -51,6 +51,8 @@ def load_ndarrays(file: Union[str, os.PathLike[str]]) -> Union[dict[str, Optiona
 def save_ndarrays(file: Union[str, os.PathLike[str]], arrays: Union[Mapping[str, Any], Sequence[Any]]) -> None:
     """Writes arrays as ``mxnet.nd.save`` of MXNet 1.x does. Scalars and empty arrays are written as MXNet 2 writes them (V3).
 
+    Raises   NotFound: no such directory; InvalidArgument: a type that these files do not have. Other errors of the file are OSError
+
     >>> import numpy, shoal, tempfile
     >>> with tempfile.NamedTemporaryFile() as file:
     ...     shoal.save_ndarrays(file.name, {"arg:w": numpy.float32([[1, 2]])})
@@ -62,7 +64,11 @@ def save_ndarrays(file: Union[str, os.PathLike[str]], arrays: Union[Mapping[str,
     for name, array in made:
         if array.dtype.name not in _FLAGS:
             raise InvalidArgument(f"'{name}' is an array of {array.dtype}, which MXNet's files do not have")
-    with open(file, "wb") as out:
+    try:
+        out = open(file, "wb")
+    except FileNotFoundError as error:
+        raise NotFound(f"cannot write {os.fspath(file)}: {error.strerror}: make its directory") from error
+    with out:
         out.write(struct.pack("<QQQ", _LIST, 0, len(made)))
         for name, array in made:
             array = numpy.ascontiguousarray(array).reshape(array.shape).astype(array.dtype.newbyteorder("<"), copy=False)

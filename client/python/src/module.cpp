@@ -7,6 +7,7 @@
 #include "worker/engine/spin_count.hpp"
 
 NB_MODULE(_shoal, module) {
+  module.attr("VERSION") = SHOAL_VERSION;
   module.attr("OPENMP_SPIN_COUNT") = shoal::kOpenMpSpinCount;  // for the package, before it loads libgomp
   nanobind::set_leak_warnings(false);                          // futures and pools that a program still has at its end
   shoal::python::import_numpy();
