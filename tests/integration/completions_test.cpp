@@ -121,6 +121,24 @@ TEST_F(CompletionsTest, RequestsOfAStoppedDaemonEndWithTheirTimeout) {
   ::kill(daemon_.pid(), SIGCONT);
 }
 
+TEST_F(CompletionsTest, AWaitEndsWhenAStopIsRequested) {
+  Pool pool = daemon_.connect();
+  const Model model = pool.client().model("echo").value();
+  StoppedModel stopped(daemon_, "echo");
+  const Prediction waiting = model.submit({{"data", counting({4}, 1)}});
+  std::stop_source source;
+  {
+    const std::jthread stopper([&] {
+      std::this_thread::sleep_for(50ms);
+      source.request_stop();
+    });
+    EXPECT_FALSE(waiting.wait_for(std::chrono::hours(1), source.get_token()));
+  }
+  EXPECT_FALSE(waiting.wait_for(std::chrono::hours(1), source.get_token())) << "it is requested already";
+  stopped.go_on();
+  EXPECT_EQ(first_of(waiting.outcome()), 1) << "the request goes on";
+}
+
 TEST_F(CompletionsTest, DestroyingThePoolCompletesEverything) {
   std::optional<Pool> pool(daemon_.connect());
   const Model model = pool->client().model("echo").value();

@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <latch>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -100,6 +103,33 @@ TEST_F(BusyEngineTest, ItsQueueIsAsLongAsItsOptionsSay) {
   EXPECT_EQ(refused.get().status().code(), StatusCode::kOverloaded);
   hold_.go_on.count_down();
   EXPECT_TRUE(waiting.get().ok());
+}
+
+// As with a Pool: the caller may use their memory for the next request. A loan is used where it lies.
+TEST_F(BusyEngineTest, InputsThatAreNoLoansAreCopied) {
+  Engine engine = busy_engine();
+  Tensor own = tensor_of(Shape{1}, {1}), loan = engine.client().loan(DType::kFloat32, {1}).value();
+  loan.values<float>()[0] = 1;
+  const Prediction of_own = engine.submit("", {{"data", own}}), of_loan = engine.submit("", {{"data", loan}});
+  own.values<float>()[0] = loan.values<float>()[0] = 2;
+  hold_.go_on.count_down();
+  EXPECT_EQ(of_own.get().value().at(0).tensor.values<float>()[0], 1);
+  EXPECT_EQ(of_loan.get().value().at(0).tensor.values<float>()[0], 2);
+}
+
+TEST_F(BusyEngineTest, AWaitEndsWhenAStopIsRequested) {
+  Engine engine = busy_engine();
+  std::stop_source source;
+  const std::jthread stopper([&] { source.request_stop(); });
+  EXPECT_FALSE(held_.wait_for(std::chrono::hours(1), source.get_token()));
+  hold_.go_on.count_down();
+  EXPECT_TRUE(held_.wait_for(std::chrono::hours(1), source.get_token()) || held_.get().ok()) << "the request goes on";
+}
+
+TEST_F(BusyEngineTest, ARequestWithANegativeTimeoutFailsAtOnce) {
+  Engine engine = busy_engine();
+  EXPECT_EQ(engine.submit("", one_, {.timeout = std::chrono::seconds(-1)}).get().status().code(), StatusCode::kDeadlineExceeded);
+  hold_.go_on.count_down();
 }
 
 // As a worker says it.
