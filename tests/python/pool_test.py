@@ -290,6 +290,11 @@ class Errors(PoolTest):
 
 
 class Served(PoolTest):
+    def test_the_package_knows_its_version(self):
+        from fixtures import SOURCE
+        self.assertIn(f"project(shoal VERSION {shoal.__version__}", (SOURCE / "CMakeLists.txt").read_text())
+        self.assertRegex(shoal.__version__, r"^\d+\.\d+\.\d+$")
+
     def test_models_are_loaded_scaled_reloaded_drained_and_unloaded(self):
         change = self.pool.load("shapes", SHAPES)
         self.assertEqual((change.outcome, change.version, change.versions), ("loaded", 1, [1]))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .client import Client, Future, ModelInfo, Preprocess, TensorInfo
+from .client import Client, Future, ModelInfo, Preprocess, TensorInfo, _shoal
 from .errors import (Aborted, Cancelled, DataLoss, DeadlineExceeded, Error, FailedPrecondition, Internal, InvalidArgument, NotFound,
                      Overloaded, PermissionDenied, Poison, Unavailable, Unimplemented)
 from .pool import ModelChange, Pool, Session
@@ -25,6 +25,8 @@ __all__ = ["Aborted", "Cancelled", "Client", "DataLoss", "DeadlineExceeded", "En
            "ImageClassifier", "Internal", "InvalidArgument", "ModelChange", "ModelInfo", "NotFound", "ObjectDetector", "Overloaded",
            "PermissionDenied", "Poison", "Pool", "Preprocess", "Session", "TensorInfo", "Unavailable", "Unimplemented", "load_ndarrays",
            "save_ndarrays"]
+
+__version__: str = _shoal.VERSION
 
 # What needs more libraries than a client does, and is loaded when it is first used.
 _LAZY = {"Engine": "engine", "ImageClassifier": "pictures", "ObjectDetector": "pictures", "load_ndarrays": "ndarrays",
