@@ -54,7 +54,7 @@ Status PoolCore::take_inputs(PendingRequest& request, const completion::Submissi
   SHOAL_RETURN_IF_ERROR(usable());
   SHOAL_RETURN_IF_ERROR(check_model_name(submission.model));
   if (request.options.timeout.count() < 0)
-    return deadline_exceeded("model '{}': the request was submitted with a negative timeout", submission.model);
+    return deadline_exceeded("model '{}': the timeout was over when the request was submitted", submission.model);
   request.model.name = submission.model;
   request.model.version = request.options.version;
   request.known = submission.known;

@@ -170,7 +170,7 @@ struct Engine::Impl final : completion::ClientCore {
   Status check_request(std::string_view model, std::uint64_t version, EngineRequest& request) {
     SHOAL_RETURN_IF_ERROR(check_name(model, version));
     if (request.deadline_ns == request.submitted_ns)
-      return deadline_exceeded("model '{}': the request was submitted with a negative timeout", info.name);
+      return deadline_exceeded("model '{}': the timeout was over when the request was submitted", info.name);
     return request.copy_inputs().with_context(format("model '{}'", info.name));
   }
 

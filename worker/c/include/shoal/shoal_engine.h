@@ -95,6 +95,7 @@ typedef struct shoal_program_options {
   ///   param_indices  "[1, 2]": the positions of parameters. Each must have a value, or be a label
   ///   static_alloc, static_shape   "true" or "false", without effect: memory is always planned once for each set of shapes, and
   ///                  kept. static_shape wants static_alloc, as in MXNet
+  ///   is_dynamic     "true" or "false", without effect: sizes that depend on data are always possible
   ///   inline_limit, forward_bulk_size, backward_bulk_size   whole numbers, without effect
   const char* const* keys;
   const char* const* values;
