@@ -113,6 +113,8 @@ class Copy:
             copied = self.place / "build" / "release"
             shutil.rmtree(copied, ignore_errors=True)
             shutil.copytree(BUILD, copied, symlinks=True)
+            cache = copied / "CMakeCache.txt"  # the copy has no virtual environments
+            cache.write_text(re.sub(r"^(SHOAL_PYTHON:\w+)=.*$", r"\1=", cache.read_text(), flags=re.M))
             self.has_build = True
             return
         # With ccache, the objects of the tree; without, what compiles in two thirds of the time.
