@@ -20,6 +20,8 @@ Status why_expired(const PendingRequest& request, bool has_daemon) noexcept try 
   return deadline_exceeded(
       "model '{}': {}", request.model.name,
       !has_daemon ? "no daemon within the request's timeout"
+      : request.waits_for_memory
+          ? "a worker did not end an earlier run, which may still write the memory for its outputs, within the request's timeout"
       : request.is_being_prepared
           ? "the request's timeout was over before its inputs were copied and there was room for its outputs"
           : "the daemon did not describe it within the request's timeout (it answers when the model is loaded)");
