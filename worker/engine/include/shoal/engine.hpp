@@ -73,7 +73,7 @@ class Engine {
   ///   Errors   kInvalidArgument: names the input; kFailedPrecondition: out of memory
   Result<Tensors> run(const Tensors& inputs);
   /// Runs on one of the engine's own threads; each call starts one until there are `contexts`. `model` is this model's name, or
-  /// empty.
+  /// empty. Inputs are copied unless they are loans (Client::loan()); run() reads them where they lie.
   ///   Errors   kNotFound (another name or version), kOverloaded (`queue_limit` requests wait; Outcome::retry_after says when to
   ///            try again), kDeadlineExceeded (before it began), kCancelled, kInternal (no thread can be started), and those of
   ///            run()
