@@ -89,8 +89,8 @@ set(CPACK_COMPONENT_LIBSHOAL_DESCRIPTION "client libraries of the Shoal inferenc
 Shoal serves neural-network models from worker processes that share one copy
 of the weights. libshoal submits requests to the local daemon, libshoal-vision
 classifies pictures and finds objects in them, libshoal-engine runs a model in
-the calling process, and libshoal_predict has the functions of MXNet's C predict
-API.")
+the calling process, and libshoal_predict has the functions of MXNet's C
+predict API.")
 set(CPACK_DEBIAN_LIBSHOAL-DEV_PACKAGE_NAME libshoal-dev)
 set(CPACK_DEBIAN_LIBSHOAL-DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_LIBSHOAL-DEV_PACKAGE_DEPENDS "libshoal (= ${PROJECT_VERSION})")
