@@ -46,15 +46,19 @@ void PoolCore::forget_unknown(const ModelKey& model) {
 
 // Null if the model is not known. By its name only if entries were erased since.
 PoolCore::ModelEntry* PoolCore::find_entry(const ModelKey& model, void* known) {
-  auto* const place = static_cast<KnownModel*>(known);
-  if (place && place->erasures == erasures_) return place->entry;
+  if (ModelEntry* const entry = entry_at(known)) return entry;
   const auto found = models_.find(model);
   if (found == models_.end()) return nullptr;
-  if (place) *place = {&found->second, erasures_};
+  if (known) *static_cast<KnownModel*>(known) = {&found->second, erasures_};
   return &found->second;
 }
 
-std::shared_ptr<void> PoolCore::know(std::string_view, std::uint64_t) { return std::make_shared<KnownModel>(); }
+PoolCore::ModelEntry* PoolCore::entry_at(void* known) const {
+  const auto* const place = static_cast<KnownModel*>(known);
+  return place && place->erasures == erasures_ ? place->entry : nullptr;
+}
+
+std::shared_ptr<void> PoolCore::know() { return std::make_shared<KnownModel>(); }
 
 // Each request that waits for it is sent or ends, also without memory.
 void PoolCore::handle_description(const ModelKey& model, ModelEntry& entry, const Result<std::string>& answer) {
@@ -161,9 +165,8 @@ Result<ModelInfo> PoolCore::describe(std::string_view model, std::uint64_t versi
 std::shared_ptr<const ModelInfo> PoolCore::known_info(std::string_view model, std::uint64_t version, void* known) {
   if (fork_guard_.in_child()) return nullptr;
   const Lock lock(*this);
-  const auto* const place = static_cast<KnownModel*>(known);
-  const ModelEntry* const entry =
-      place && place->erasures == erasures_ ? place->entry : find_entry({std::string(model), version}, known);
+  const ModelEntry* entry = entry_at(known);
+  if (!entry) entry = find_entry({std::string(model), version}, known);
   const auto description = entry ? entry->description : nullptr;
   return description ? std::shared_ptr<const ModelInfo>(description, &description->info) : nullptr;
 }

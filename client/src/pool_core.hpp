@@ -54,7 +54,7 @@ class PoolCore final : public completion::ClientCore {
   /// A step of a session, if `session` is not null.
   void submit(completion::Submission submission, std::shared_ptr<SessionState> session, completion::HandleSlot& handle);
   Result<ModelInfo> describe(std::string_view model, std::uint64_t version) override;
-  std::shared_ptr<void> know(std::string_view model, std::uint64_t version) override;
+  std::shared_ptr<void> know() override;
   std::shared_ptr<const ModelInfo> known_info(std::string_view model, std::uint64_t version, void* known) override;
   Result<Tensor> loan(DType dtype, const Shape& shape) override;
   Result<Tensor> loan_output(DType dtype, const Shape& shape) override;
@@ -221,6 +221,7 @@ class PoolCore final : public completion::ClientCore {
   void handle_description(const ModelKey& model, ModelEntry& entry, const Result<std::string>& answer) SHOAL_REQUIRES(mutex_);
   void forget_unknown(const ModelKey& model) SHOAL_REQUIRES(mutex_);
   ModelEntry* find_entry(const ModelKey& model, void* known) SHOAL_REQUIRES(mutex_);
+  ModelEntry* entry_at(void* known) const SHOAL_REQUIRES(mutex_);
   ModelEntry* entry_of(const PendingRequest& request) SHOAL_REQUIRES(mutex_) {
     return find_entry(request.model, request.known.get());
   }

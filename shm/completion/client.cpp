@@ -79,7 +79,7 @@ Result<Model> Client::model(std::string_view name, std::uint64_t version) const 
   SHOAL_ASSIGN_OR_RETURN(ModelInfo info, core_->describe(name, version));
   Model model;
   model.state_ = std::make_shared<const completion::ModelState>(completion::ModelState{
-      core_, std::string(name), version, std::make_shared<const ModelInfo>(std::move(info)), core_->know(name, version)});
+      core_, std::string(name), version, std::make_shared<const ModelInfo>(std::move(info)), core_->know()});
   return model;
 }
 

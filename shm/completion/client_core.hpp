@@ -38,10 +38,10 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   /// std::bad_alloc if there is no memory for a handle: `handle` is empty then, and nobody will be told.
   virtual void submit(Submission submission, HandleSlot& handle) = 0;
   virtual Result<ModelInfo> describe(std::string_view model, std::uint64_t version) = 0;
-  /// What finds a described model without its name; may be null.
-  virtual std::shared_ptr<void> know(std::string_view, std::uint64_t) { return nullptr; }
+  /// For one model: with it, the model is looked up by its name once. May be null.
+  virtual std::shared_ptr<void> know() { return nullptr; }
   /// The description that is known now; null if none is.
-  ///   known  of know() for this model
+  ///   known  of know(), always for this model
   virtual std::shared_ptr<const ModelInfo> known_info(std::string_view model, std::uint64_t version, void* known) = 0;
   virtual Result<Tensor> loan(DType dtype, const Shape& shape) = 0;
   virtual Result<Tensor> loan_output(DType dtype, const Shape& shape) = 0;
