@@ -76,12 +76,9 @@ Result<FetchedModel> fetch(const ModelRequest& request, int control) {
 }
 
 Status serve(int control) try {
-  SHOAL_ASSIGN_OR_RETURN(const auto asked, wire::receive_control(control, true));
-  if (!asked || asked->kind != wire::ControlKind::kFind) return invalid_argument("this is no question for files");
-  const std::size_t line = std::min(asked->text.find('\n'), asked->text.size());
-  if (const Status same = wire::check_build(std::string_view(asked->text).substr(0, line)); !same.ok())
-    return wire::send_found(control, failure_text(same));
-  SHOAL_ASSIGN_OR_RETURN(const FileQuestion question, parse_question(std::string_view(asked->text).substr(line + 1)));
+  SHOAL_ASSIGN_OR_RETURN(const wire::Question asked, wire::receive_question(control));
+  if (const Status same = wire::check_build(asked.build); !same.ok()) return wire::send_found(control, failure_text(same));
+  SHOAL_ASSIGN_OR_RETURN(const FileQuestion question, parse_question(asked.text));
   const auto fetched = fetch(question.model, control);
   return wire::send_found(control, fetched.ok() ? fetched_text(*fetched) : failure_text(fetched.status()));
 } catch (const std::exception& error) {

@@ -152,6 +152,18 @@ Status send_control(int socket, const ControlMessage& message) {
   return {};
 }
 
+Status send_question(int socket, std::string_view question) {
+  return send_control(socket, {.kind = ControlKind::kFind, .text = format("{}\n{}", build_id(), question)});
+}
+
+Result<Question> receive_question(int socket) {
+  SHOAL_ASSIGN_OR_RETURN(const auto asked, receive_control(socket, true));
+  if (!asked || asked->kind != ControlKind::kFind) return invalid_argument("this is no question for files");
+  const std::string& text = asked->text;
+  const std::size_t line = std::min(text.find('\n'), text.size());
+  return Question{text.substr(0, line), text.substr(std::min(line + 1, text.size()))};
+}
+
 Status send_found(int socket, std::string_view answer) {
   while (true) {
     const std::string_view part = answer.substr(0, kMaxControlText);

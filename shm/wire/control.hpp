@@ -81,6 +81,14 @@ ssize_t receive_bytes(int socket, std::span<std::byte> bytes, int flags, std::ve
 /// Sends without blocking. Errors: kOverloaded (the socket is full), kUnavailable (the peer is gone), kInvalidArgument (too much
 /// text or too many fds).
 Status send_control(int socket, const ControlMessage& message);
+/// Asks the process that looks for files, or fetches them. Errors: those of send_control()
+Status send_question(int socket, std::string_view question);
+/// What it was asked, and the build of who asks, for check_build().
+struct Question {
+  std::string build, text;
+};
+/// Waits for the question. Errors: those of receive_control(); kInvalidArgument (what came is no question)
+Result<Question> receive_question(int socket);
 /// Sends an answer as one kFound or several. Waits for room in the socket. Errors: kUnavailable (the peer is gone)
 Status send_found(int socket, std::string_view answer);
 /// Receives one message. Returns nothing when none waits, unless `wait`: then it blocks. Descriptors are close-on-exec.

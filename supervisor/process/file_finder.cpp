@@ -147,10 +147,7 @@ Status FileFinder::start(FileSearch& search) {
     return failed(asked);
   }
   asked = loop_.watch(process->control.get(), [this, fd = process->control.get()] { speaks(fd); });
-  if (asked.ok()) {
-    asked = wire::send_control(process->control.get(),
-                               {.kind = wire::ControlKind::kFind, .text = wire::build_id() + '\n' + search.question_});
-  }
+  if (asked.ok()) asked = wire::send_question(process->control.get(), search.question_);
   processes_.push_back(std::move(process));
   if (asked.ok() || asked.code() == StatusCode::kUnavailable) return {};  // its pidfd tells how it ended
   abandon(*processes_.back());

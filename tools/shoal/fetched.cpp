@@ -89,8 +89,7 @@ Result<FetchedModel> fetch(const std::string& url, const ModelOverrides& overrid
   SHOAL_RETURN_IF_ERROR(check_url(url));
   SHOAL_ASSIGN_OR_RETURN(Fetcher fetcher, Fetcher::start());
   const std::string question = question_text(ModelRequest{.name = "model", .path = url, .overrides = overrides});
-  SHOAL_RETURN_IF_ERROR(
-      wire::send_control(fetcher.control(), {.kind = wire::ControlKind::kFind, .text = wire::build_id() + '\n' + question}));
+  SHOAL_RETURN_IF_ERROR(wire::send_question(fetcher.control(), question));
   std::string answer;
   FileProgress progress;
   while (true) {

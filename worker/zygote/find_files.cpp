@@ -2,10 +2,8 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <exception>
-#include <string_view>
 
 #include "shm/base/errors.hpp"
 #include "shm/model/version_entry.hpp"
@@ -16,12 +14,9 @@ namespace shoal::worker {
 namespace {
 
 Status serve(int control, ProcessTitle& title) try {
-  SHOAL_ASSIGN_OR_RETURN(const auto asked, wire::receive_control(control, true));
-  if (!asked || asked->kind != wire::ControlKind::kFind) return invalid_argument("this is no question for files");
-  const std::size_t line = std::min(asked->text.find('\n'), asked->text.size());
-  if (const Status same = wire::check_build(std::string_view(asked->text).substr(0, line)); !same.ok())
-    return wire::send_found(control, failure_text(same));
-  SHOAL_ASSIGN_OR_RETURN(const FileQuestion question, parse_question(std::string_view(asked->text).substr(line + 1)));
+  SHOAL_ASSIGN_OR_RETURN(const wire::Question asked, wire::receive_question(control));
+  if (const Status same = wire::check_build(asked.build); !same.ok()) return wire::send_found(control, failure_text(same));
+  SHOAL_ASSIGN_OR_RETURN(const FileQuestion question, parse_question(asked.text));
   title.set("shoal-find", question.model.name.empty() ? question.configuration.string() : question.model.name);
   // Enters the sandbox before it reads files of others. If there can be no sandbox, the zygote logs the reason.
   (void)enter_sandbox();
