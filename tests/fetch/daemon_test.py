@@ -17,9 +17,7 @@ PARAMS = f"/m/{PREFIX}-0000.params"
 class Daemons(FetchTest):
     def setUp(self):
         super().setUp()
-        self.double = Double().serve(SHAPES, "/m")
-        self.double.__enter__()
-        self.addCleanup(self.double.__exit__)
+        self.double = self.enterContext(Double().serve(SHAPES, "/m"))
         self.url = f"{self.double.url}/m/{PREFIX}"
         self.input = cli.write_npy(self.tmp / "x.npy", (1, 3, 64, 64), [0.5] * (3 * 64 * 64))
 

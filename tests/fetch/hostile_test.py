@@ -22,9 +22,7 @@ SECRET = "s3cr3t"
 class Hostile(FetchTest):
     def setUp(self):
         super().setUp()
-        self.double = Double().serve(SHAPES, "/m")
-        self.double.__enter__()
-        self.addCleanup(self.double.__exit__)
+        self.double = self.enterContext(Double().serve(SHAPES, "/m"))
         self.url = f"{self.double.url}/m/{PREFIX}"
 
     def breaks(self, path, send):

@@ -35,9 +35,7 @@ class Kills(FetchTest):
         other[f"{PREFIX}-0000.params"] = bytes(reversed(other[f"{PREFIX}-0000.params"]))
         other["synset.txt"] = b"other\n"
         self.contents.append(other)
-        self.double = Double()
-        self.double.__enter__()
-        self.addCleanup(self.double.__exit__)
+        self.double = self.enterContext(Double())
         self.url = f"{self.double.url}/m/{PREFIX}"
 
     def put(self, content):

@@ -74,9 +74,7 @@ class Moto(FetchTest):
 
     def setUp(self):
         super().setUp()
-        self.proxy = CheckedProxy(self.port)
-        self.proxy.__enter__()
-        self.addCleanup(self.proxy.__exit__)
+        self.proxy = self.enterContext(CheckedProxy(self.port))
         self.environment.update(KEYS, AWS_REGION=REGION, AWS_ENDPOINT_URL=self.proxy.url)
 
     def tearDown(self):

@@ -46,9 +46,7 @@ class Nginx(FetchTest):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        self.plain = Double().serve(SHAPES, "/m")
-        self.plain.__enter__()
-        self.addCleanup(self.plain.__exit__)
+        self.plain = self.enterContext(Double().serve(SHAPES, "/m"))
         (self.top / "users").write_text("me:{PLAIN}secret\n")
         (self.top / "nginx.conf").write_text(CONFIGURATION.format(directory=self.top, root=self.root, port=self.port, plain=self.plain.port,
                                                                   user="user root;" if os.getuid() == 0 else ""))

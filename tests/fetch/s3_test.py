@@ -12,9 +12,7 @@ ODD = "a b+c=d~e*f'(g)&h/\u00fc@x:,;!$"  # a directory whose names many clients 
 class S3Test(FetchTest):
     def serve(self, directory=SHAPES, under="models/m", check=by_hand, page=1000):
         files = {f"{under}/{file.name}": file.read_bytes() for file in directory.iterdir()}
-        double = S3Double("bucket", files, check, page)
-        double.__enter__()
-        self.addCleanup(double.__exit__)
+        double = self.enterContext(S3Double("bucket", files, check, page))
         self.environment.update(KEYS, AWS_REGION=REGION, AWS_ENDPOINT_URL=double.url)
         return double
 

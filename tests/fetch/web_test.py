@@ -16,9 +16,7 @@ SIZE = (SHAPES / f"{PREFIX}-0000.params").stat().st_size
 
 class Web(FetchTest):
     def serve(self, directory=SHAPES):
-        double = Double().serve(directory, "/m")
-        double.__enter__()
-        self.addCleanup(double.__exit__)
+        double = self.enterContext(Double().serve(directory, "/m"))
         self.url = f"{double.url}/m/{PREFIX}"
         return double
 

@@ -9,9 +9,7 @@ PARAMS = f"/models/m/{PREFIX}-0000.params"
 class Hdfs(FetchTest):
     def setUp(self):
         super().setUp()
-        self.hdfs = WebHdfs().serve(SHAPES, "/models/m")
-        self.hdfs.__enter__()
-        self.addCleanup(self.hdfs.__exit__)
+        self.hdfs = self.enterContext(WebHdfs().serve(SHAPES, "/models/m"))
         self.url = f"{self.hdfs.url}/models/m"
 
     def test_a_prefix_and_a_directory(self):
