@@ -1,6 +1,7 @@
 #include "tools/benchmarks/client.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "shm/base/errors.hpp"
@@ -22,14 +23,25 @@ nlohmann::ordered_json latency(const std::vector<double>& times_ms) {
   return {{"requests", times_ms.size()}, {"p50_ms", percentile(times_ms, 0.5)}, {"p99_ms", percentile(times_ms, 0.99)}};
 }
 
+std::size_t thread_count() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return static_cast<std::size_t>(std::distance(begin(tasks), end(tasks)));
+}
+
+Result<Tensor> zeros(const shoal::Client& client, const TensorSpec& input) {
+  Shape shape = input.shape.is_known() ? input.shape : Shape();
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (shape[axis] < 0) shape[axis] = 1;
+  }
+  SHOAL_ASSIGN_OR_RETURN(Tensor tensor, client.loan(input.dtype, shape));
+  std::ranges::fill(tensor.view().bytes(), std::byte{0});
+  return tensor;
+}
+
 Result<Client> Client::connect(const Daemon& daemon, const std::string& model) {
   SHOAL_ASSIGN_OR_RETURN(Pool pool, daemon.connect());
   SHOAL_ASSIGN_OR_RETURN(const ModelInfo info, pool.describe(model));
-  Shape shape = info.inputs[0].shape.is_known() ? info.inputs[0].shape : Shape();
-  if (shape.rank() > 0 && shape[0] < 0) shape[0] = 1;
-  SHOAL_ASSIGN_OR_RETURN(Tensor input, pool.loan(info.inputs[0].dtype, shape));
-  TensorView view = input.view();
-  std::ranges::fill(view.bytes(), std::byte{0});
+  SHOAL_ASSIGN_OR_RETURN(Tensor input, zeros(pool.client(), info.inputs[0]));
   Client client(std::move(pool), model, {info.inputs[0].name, std::move(input)});
   SHOAL_RETURN_IF_ERROR(client.ask().get().status());
   return client;

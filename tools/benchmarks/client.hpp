@@ -22,6 +22,11 @@ double percentile(std::vector<double> values, double fraction);
 /// {"requests", "p50_ms", "p99_ms"}
 nlohmann::ordered_json latency(const std::vector<double>& times_ms);
 
+/// Of this process.
+std::size_t thread_count();
+/// A loan of zeros for a model's input, of the smallest shape.
+Result<Tensor> zeros(const shoal::Client& client, const TensorSpec& input);
+
 /// A client that always sends the same request: zeros of the smallest shape of the model's first input.
 class Client {
  public:

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <filesystem>
 #include <iostream>
 #include <vector>
 
@@ -35,18 +34,6 @@ double rss_bytes() {
   return memory ? static_cast<double>(memory->rss_bytes) : 0;
 }
 
-std::ptrdiff_t count_threads() {
-  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
-}
-
-Result<Tensor> input_of(const shoal::Client& client, const TensorSpec& spec) {
-  Shape shape = spec.shape.is_known() ? spec.shape : Shape{1, 4};
-  for (int axis = 0; axis < shape.rank(); ++axis) shape[axis] = std::max<std::int64_t>(shape[axis], 1);
-  SHOAL_ASSIGN_OR_RETURN(Tensor tensor, client.loan(spec.dtype, shape));
-  std::ranges::fill(tensor.view().bytes(), std::byte{0});
-  return tensor;
-}
-
 }  // namespace
 
 Status bench_completions(const CompletionOptions& options) {
@@ -62,7 +49,7 @@ Status bench_completions(const CompletionOptions& options) {
   for (std::size_t i = 0; i < options.in_flight; ++i) {
     requests.emplace_back(model);
     for (const TensorSpec& spec : info->inputs) {
-      SHOAL_ASSIGN_OR_RETURN(Tensor input, input_of(pool.client(), spec));
+      SHOAL_ASSIGN_OR_RETURN(Tensor input, zeros(pool.client(), spec));
       SHOAL_RETURN_IF_ERROR(requests.back().set_input(spec.name, std::move(input)));
     }
   }
@@ -96,7 +83,7 @@ Status bench_completions(const CompletionOptions& options) {
                                       {"requests_per_s", static_cast<double>(taken) / seconds},
                                       {"compute_ms", percentile(compute_ms, 0.5)},
                                       {"client_cores", (cpu_seconds() - cpu_begin) / seconds},
-                                      {"threads", count_threads()},
+                                      {"threads", thread_count()},
                                       {"copied_bytes", usage.inputs.copied_bytes + usage.outputs.copied_bytes},
                                       {"rss_bytes_per_request", (rss_bytes() - rss_begin) / static_cast<double>(taken - warm)}}
                    .dump(2)

@@ -1,22 +1,14 @@
 #include "tools/benchmarks/model_bench.hpp"
 
 #include <chrono>
-#include <filesystem>
 #include <iostream>
 
 #include "shm/base/errors.hpp"
 #include "shm/tensor/npy.hpp"
+#include "tools/benchmarks/client.hpp"
 #include "tools/benchmarks/runnable_model.hpp"
 
 namespace shoal::bench {
-namespace {
-
-std::size_t thread_count() {
-  const std::filesystem::directory_iterator tasks("/proc/self/task");
-  return static_cast<std::size_t>(std::distance(begin(tasks), end(tasks)));
-}
-
-}  // namespace
 
 Status serve_model(const ModelBenchOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(RunnableModel model, RunnableModel::load(options));

@@ -1,16 +1,17 @@
 #include "tools/benchmarks/request_bench.hpp"
 
-#include <algorithm>
 #include <iostream>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 #include "shoal/engine.hpp"
 #include "shoal/pool.hpp"
+#include "tools/benchmarks/client.hpp"
 
 namespace shoal::bench {
 namespace {
@@ -19,14 +20,13 @@ constexpr std::int64_t kElements = 4;
 
 Result<double> median_us(const shoal::Client& client, std::string_view model, int count) {
   SHOAL_ASSIGN_OR_RETURN(const Tensor input, Tensor::create(DType::kFloat32, Shape{1, kElements}));
-  std::vector<std::uint64_t> times_ns;
+  std::vector<double> times_us;
   for (int i = 0; i < count; ++i) {
     const std::uint64_t begin_ns = monotonic_now_ns();
     SHOAL_RETURN_IF_ERROR(client.predict(model, {{"data", input}}).status());
-    times_ns.push_back(monotonic_now_ns() - begin_ns);
+    times_us.push_back(static_cast<double>(monotonic_now_ns() - begin_ns) / 1e3);
   }
-  std::ranges::nth_element(times_ns, times_ns.begin() + count / 2);
-  return static_cast<double>(times_ns[static_cast<std::size_t>(count) / 2]) / 1e3;
+  return percentile(std::move(times_us), 0.5);
 }
 
 }  // namespace
