@@ -17,6 +17,19 @@ const Outcome& no_memory_to_wait() {
   return outcome;
 }
 
+Result<Prediction> submit_to(const Model& model, const shoal_named_tensor* inputs, std::size_t input_count,
+                             const shoal_submit_options* options) {
+  const auto info = model.info();
+  return submitted(inputs, input_count, info.get(), options,
+                   [&](Tensors tensors, const SubmitOptions& given) { return model.submit(std::move(tensors), given); });
+}
+
+Result<Prediction> submit_to(const Client& client, const char* model, const shoal_named_tensor* inputs, std::size_t input_count,
+                             const shoal_submit_options* options) {
+  return submitted(inputs, input_count, nullptr, options,
+                   [&](Tensors tensors, const SubmitOptions& given) { return client.submit(model, std::move(tensors), given); });
+}
+
 }  // namespace
 }  // namespace shoal::c
 
@@ -84,11 +97,7 @@ shoal_status* shoal_model_predict(const shoal_model* model, const shoal_named_te
                                   const shoal_submit_options* options, shoal_outputs** outputs) {
   SHOAL_C_GIVES(outputs);
   SHOAL_C_NEEDS(model);
-  return call([&]() -> Ended {
-    SHOAL_ASSIGN_OR_RETURN(shoal::Tensors tensors, tensors_of(inputs, input_count, object_of(model).info().get()));
-    SHOAL_ASSIGN_OR_RETURN(const shoal::SubmitOptions submit, submit_options_of(options));
-    return give_outputs(object_of(model).submit(std::move(tensors), submit), outputs);
-  });
+  return call([&] { return give_outputs(submit_to(object_of(model), inputs, input_count, options), outputs); });
 }
 
 shoal_status* shoal_client_predict(const shoal_client* client, const char* model, const shoal_named_tensor* inputs,
@@ -96,22 +105,14 @@ shoal_status* shoal_client_predict(const shoal_client* client, const char* model
   SHOAL_C_GIVES(outputs);
   SHOAL_C_NEEDS(client);
   SHOAL_C_NEEDS(model);
-  return call([&]() -> Ended {
-    SHOAL_ASSIGN_OR_RETURN(shoal::Tensors tensors, tensors_of(inputs, input_count, nullptr));
-    SHOAL_ASSIGN_OR_RETURN(const shoal::SubmitOptions submit, submit_options_of(options));
-    return give_outputs(object_of(client).submit(model, std::move(tensors), submit), outputs);
-  });
+  return call([&] { return give_outputs(submit_to(object_of(client), model, inputs, input_count, options), outputs); });
 }
 
 shoal_status* shoal_model_submit(const shoal_model* model, const shoal_named_tensor* inputs, std::size_t input_count,
                                  const shoal_submit_options* options, shoal_prediction** prediction) {
   SHOAL_C_GIVES(prediction);
   SHOAL_C_NEEDS(model);
-  return call([&]() -> shoal::Status {
-    SHOAL_ASSIGN_OR_RETURN(shoal::Tensors tensors, tensors_of(inputs, input_count, object_of(model).info().get()));
-    SHOAL_ASSIGN_OR_RETURN(const shoal::SubmitOptions submit, submit_options_of(options));
-    return give(object_of(model).submit(std::move(tensors), submit), prediction);
-  });
+  return call([&] { return give(submit_to(object_of(model), inputs, input_count, options), prediction); });
 }
 
 shoal_status* shoal_client_submit(const shoal_client* client, const char* model, const shoal_named_tensor* inputs,
@@ -119,11 +120,7 @@ shoal_status* shoal_client_submit(const shoal_client* client, const char* model,
   SHOAL_C_GIVES(prediction);
   SHOAL_C_NEEDS(client);
   SHOAL_C_NEEDS(model);
-  return call([&]() -> shoal::Status {
-    SHOAL_ASSIGN_OR_RETURN(shoal::Tensors tensors, tensors_of(inputs, input_count, nullptr));
-    SHOAL_ASSIGN_OR_RETURN(const shoal::SubmitOptions submit, submit_options_of(options));
-    return give(object_of(client).submit(model, std::move(tensors), submit), prediction);
-  });
+  return call([&] { return give(submit_to(object_of(client), model, inputs, input_count, options), prediction); });
 }
 
 // ---- Predictions ----

@@ -33,6 +33,12 @@ shoal_arena_usage usage_of(const ArenaUsage& usage) {
   return {usage.reserved_bytes, usage.allocated_bytes, usage.used_bytes, usage.copied, usage.copied_bytes};
 }
 
+Result<Prediction> submit_step(Session& session, const shoal_named_tensor* inputs, std::size_t input_count,
+                               const shoal_submit_options* options) {
+  return submitted(inputs, input_count, nullptr, options,
+                   [&](Tensors tensors, const SubmitOptions& given) { return session.submit(std::move(tensors), given); });
+}
+
 }  // namespace
 }  // namespace shoal::c
 
@@ -89,22 +95,14 @@ shoal_status* shoal_session_predict(shoal_session* session, const shoal_named_te
                                     const shoal_submit_options* options, shoal_outputs** outputs) {
   SHOAL_C_GIVES(outputs);
   SHOAL_C_NEEDS(session);
-  return call([&]() -> Ended {
-    SHOAL_ASSIGN_OR_RETURN(shoal::Tensors tensors, tensors_of(inputs, input_count, nullptr));
-    SHOAL_ASSIGN_OR_RETURN(const shoal::SubmitOptions submit, submit_options_of(options));
-    return give_outputs(object_of(session).submit(std::move(tensors), submit), outputs);
-  });
+  return call([&] { return give_outputs(submit_step(object_of(session), inputs, input_count, options), outputs); });
 }
 
 shoal_status* shoal_session_submit(shoal_session* session, const shoal_named_tensor* inputs, std::size_t input_count,
                                    const shoal_submit_options* options, shoal_prediction** prediction) {
   SHOAL_C_GIVES(prediction);
   SHOAL_C_NEEDS(session);
-  return call([&]() -> shoal::Status {
-    SHOAL_ASSIGN_OR_RETURN(shoal::Tensors tensors, tensors_of(inputs, input_count, nullptr));
-    SHOAL_ASSIGN_OR_RETURN(const shoal::SubmitOptions submit, submit_options_of(options));
-    return give(object_of(session).submit(std::move(tensors), submit), prediction);
-  });
+  return call([&] { return give(submit_step(object_of(session), inputs, input_count, options), prediction); });
 }
 
 shoal_status* shoal_session_reset(shoal_session* session) {
