@@ -20,8 +20,7 @@ Result<std::vector<std::vector<TensorSpec>>> shape_sets_of(const shoal_shape_set
   return all;
 }
 
-Result<EngineOptions> engine_options_of(const shoal_engine_options* given) {
-  SHOAL_ASSIGN_OR_RETURN(const shoal_engine_options read, read_struct(given, "SHOAL_ENGINE_OPTIONS_INIT"));
+Result<EngineOptions> engine_options_of(const shoal_engine_options& read) {
   EngineOptions options{.device = text_or_empty(read.device), .precision = text_or_empty(read.precision)};
   SHOAL_ASSIGN_OR_RETURN(options.threads, number_of("threads", read.threads, options.threads, 1));
   SHOAL_ASSIGN_OR_RETURN(options.contexts, number_of("contexts", read.contexts, options.contexts, 1));
@@ -32,10 +31,9 @@ Result<EngineOptions> engine_options_of(const shoal_engine_options* given) {
   return options;
 }
 
-OnMeasuring on_measuring_of(const shoal_engine_options* given) {
-  const auto read = read_struct(given, "SHOAL_ENGINE_OPTIONS_INIT");
-  if (!read.ok() || !read->on_measuring) return {};
-  return [call = read->on_measuring, arg = read->on_measuring_arg](
+OnMeasuring on_measuring_of(const shoal_engine_options& read) {
+  if (!read.on_measuring) return {};
+  return [call = read.on_measuring, arg = read.on_measuring_arg](
              std::chrono::nanoseconds spent, std::chrono::nanoseconds budget) { call(spent.count(), budget.count(), arg); };
 }
 
@@ -52,9 +50,11 @@ shoal_status* shoal_engine_load(const char* path, const shoal_engine_options* op
   SHOAL_C_GIVES(engine);
   SHOAL_C_NEEDS(path);
   return call([&]() -> shoal::Status {
-    SHOAL_ASSIGN_OR_RETURN(const shoal::EngineOptions given, engine_options_of(options));
-    SHOAL_ASSIGN_OR_RETURN(shoal::Engine loaded, shoal::Engine::load(path, given, on_measuring_of(options)));
-    return give(EngineHandle(std::move(loaded)), engine);
+    SHOAL_ASSIGN_OR_RETURN(const shoal_engine_options read, read_struct(options, "SHOAL_ENGINE_OPTIONS_INIT"));
+    SHOAL_ASSIGN_OR_RETURN(const shoal::EngineOptions given, engine_options_of(read));
+    SHOAL_ASSIGN_OR_RETURN(shoal::Engine loaded, shoal::Engine::load(path, given, on_measuring_of(read)));
+    SHOAL_ASSIGN_OR_RETURN(shoal::ModelInfo info, loaded.describe());
+    return give(EngineHandle(std::move(loaded), std::move(info)), engine);
   });
 }
 
@@ -74,8 +74,7 @@ shoal_status* shoal_engine_run(shoal_engine* engine, const shoal_named_tensor* i
   SHOAL_C_GIVES(outputs);
   SHOAL_C_NEEDS(engine);
   return call([&]() -> shoal::Status {
-    SHOAL_ASSIGN_OR_RETURN(const shoal::ModelInfo info, object_of(engine).engine.describe());
-    SHOAL_ASSIGN_OR_RETURN(const shoal::Tensors tensors, tensors_of(inputs, input_count, &info));
+    SHOAL_ASSIGN_OR_RETURN(const shoal::Tensors tensors, tensors_of(inputs, input_count, object_of(engine).info.get()));
     return give(object_of(engine).engine.run(tensors), outputs);
   });
 }

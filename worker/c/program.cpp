@@ -64,34 +64,31 @@ Result<std::vector<std::string>> variables_at(const std::string& path) {
 /// Gives the engine's inputs their places.
 Status give_program(Engine engine, const ProgramFlags& flags, const std::vector<std::string>& variables, shoal_program** handle) {
   SHOAL_ASSIGN_OR_RETURN(ModelInfo info, engine.describe());
-  SHOAL_ASSIGN_OR_RETURN(std::vector<std::string> names, program_inputs(flags, variables, info.inputs, engine.ignored_inputs()));
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                         program_inputs(flags, variables, info.inputs, engine.ignored_inputs()));
   std::vector<TensorSpec> inputs;
   for (const std::string& name : names) {
     const auto known = std::ranges::find(info.inputs, name, &TensorSpec::name);
     inputs.push_back(known == info.inputs.end() ? TensorSpec{.name = name} : *known);  // else a label, of any shape
   }
   info.inputs = std::move(inputs);
-  ProgramHandle program(std::move(engine));
-  program.inputs = std::move(names);
-  program.info = std::make_shared<const ModelInfo>(std::move(info));
-  return give(std::move(program), handle);
+  return give(EngineHandle(std::move(engine), std::move(info)), handle);
 }
 
-Status invoke(ProgramHandle& program, shoal_tensor* const* inputs, std::size_t input_count, shoal_tensor** outputs,
+Status invoke(EngineHandle& program, shoal_tensor* const* inputs, std::size_t input_count, shoal_tensor** outputs,
               std::size_t output_count) {
-  const std::vector<TensorSpec>& results = program.info->outputs;
+  const std::vector<TensorSpec>&wanted = program.info->inputs, &results = program.info->outputs;
   SHOAL_RETURN_IF_ERROR(check_array(inputs, input_count, "inputs"));
   SHOAL_RETURN_IF_ERROR(check_array(outputs, output_count, "outputs"));
-  if (input_count != program.inputs.size())
-    return invalid_argument("input_count is {}, and the program takes {}: {}", input_count, program.inputs.size(),
-                            names_of(program.info->inputs));
+  if (input_count != wanted.size())
+    return invalid_argument("input_count is {}, and the program takes {}: {}", input_count, wanted.size(), names_of(wanted));
   if (output_count != results.size())
     return invalid_argument("output_count is {}, and the program gives {}: {}", output_count, results.size(), names_of(results));
   Tensors given;
   given.reserve(input_count);
   for (std::size_t i = 0; i < input_count; ++i) {
-    if (!inputs[i]) return invalid_argument("inputs[{}] ('{}') is NULL", i, program.inputs[i]);
-    given.push_back({program.inputs[i], object_of(inputs[i])});
+    if (!inputs[i]) return invalid_argument("inputs[{}] ('{}') is NULL", i, wanted[i].name);
+    given.push_back({wanted[i].name, object_of(inputs[i])});
   }
   SHOAL_ASSIGN_OR_RETURN(Tensors made, program.engine.run(given));
   std::vector<std::unique_ptr<Tensor>> fresh(output_count);
