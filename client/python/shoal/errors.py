@@ -99,6 +99,7 @@ class Internal(Error):
     code = "INTERNAL"
 
 
+# In the order of the codes' numbers, with Error in the place of OK.
 ALL = (Error, InvalidArgument, NotFound, DeadlineExceeded, Overloaded, Poison, Cancelled, Unavailable, FailedPrecondition,
        Unimplemented, DataLoss, Aborted, PermissionDenied, Internal)
 _BY_CODE = {error.code: error for error in ALL}

@@ -15,8 +15,7 @@ from .errors import FailedPrecondition, InvalidArgument, NotFound
 _params = _extension.load("_params", "shoal.load_ndarrays")
 
 _LIST, _V2, _V3 = 0x112, 0xF993FAC9, 0xF993FACA  # the first words of a list, and of an array in it
-_FLAGS = {"float32": 0, "float64": 1, "float16": 2, "uint8": 3, "int32": 4, "int8": 5, "int64": 6, "bool": 7, "int16": 8, "uint16": 9,
-          "uint32": 10, "uint64": 11, "bfloat16": 12}
+_FLAGS: dict[str, int] = _params.FLAGS
 
 
 def _dtype(name: str) -> numpy.dtype[Any]:

@@ -104,16 +104,14 @@ RequestObject submit_to(Inbox& inbox, nb::object receiver, const Submit& submit,
 
 nb::object ClientObject::predict_into(const std::string& model, nb::handle inputs, const SubmitOptions& options,
                                       nb::dict outputs) {
-  const Client& client = this->client();
+  const Client client = this->client();  // close() of another thread leaves this one
   const auto key = std::make_pair(model, options.version);
-  if (!models_.contains(key)) {
-    Result<Model> described = [&] {
-      const nb::gil_scoped_release released;
-      return client.model(model, options.version);
-    }();
-    models_.insert_or_assign(key, value_of(std::move(described)));
+  auto known = models_.find(key);
+  if (known == models_.end()) {
+    Model described = blocking([&] { return client.model(model, options.version); });
+    known = models_.insert_or_assign(key, std::move(described)).first;
   }
-  Request request(models_.at(key));
+  Request request(known->second);
   for (auto& [name, tensor] : tensors_of(inputs)) check(request.set_input(name, std::move(tensor)));
   for (const auto& [key, value] : outputs) {
     const std::string name = nb::cast<std::string>(key);
@@ -178,11 +176,7 @@ void define_client(nb::module_& module) {
           "describe",
           [](const ClientObject& self, const std::string& model, std::uint64_t version) {
             const Client client = self.client();
-            auto info = [&] {
-              const nb::gil_scoped_release released;
-              return client.describe(model, version);
-            }();
-            return dict_of(value_of(std::move(info)));
+            return dict_of(blocking([&] { return client.describe(model, version); }));
           },
           "model"_a, "version"_a)
       .def(

@@ -8,6 +8,7 @@
 
 #include "client/python/src/status_errors.hpp"
 #include "worker/import/mxnet/mxnet_params.hpp"
+#include "worker/import/mxnet/mxnet_types.hpp"
 #include "worker/import/sparse_array.hpp"
 
 namespace shoal::python {
@@ -15,8 +16,7 @@ namespace {
 
 /// (name, dtype, shape, bytes) for each array; (name, None, (), b"") for one without a value.
 nb::list read(const std::string& path) {
-  auto read = [&]() -> Result<std::vector<worker::NamedArray>> {
-    const nb::gil_scoped_release released;
+  const auto arrays_of_file = blocking([&]() -> Result<std::vector<worker::NamedArray>> {
     const auto file = worker::ForeignFile::open(path);
     if (!file.ok()) return file.status();
     worker::MemoryBudget budget{worker::ImportLimits()};
@@ -25,9 +25,9 @@ nb::list read(const std::string& path) {
       if (Status dense = worker::make_dense(*file, *arrays, budget); !dense.ok()) return dense;
     }
     return arrays;
-  }();
+  });
   nb::list list;
-  for (const worker::NamedArray& named : value_of(std::move(read))) {
+  for (const worker::NamedArray& named : arrays_of_file) {
     const worker::Constant& array = named.array;
     nb::list dims;
     for (const std::int64_t dim : array.shape) dims.append(dim);
@@ -48,4 +48,8 @@ nb::list read(const std::string& path) {
 NB_MODULE(_params, module) {
   using namespace nanobind::literals;
   module.def("read", &shoal::python::read, "path"_a);
+  nanobind::dict flags;
+  for (int flag = 0; const auto dtype = shoal::worker::dtype_of_flag(flag); ++flag)
+    flags[std::string(shoal::dtype_name(*dtype)).c_str()] = flag;
+  module.attr("FLAGS") = flags;  // MXNet's numbers of types
 }

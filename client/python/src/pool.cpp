@@ -18,16 +18,6 @@ using namespace nb::literals;
 
 namespace {
 
-/// Calls it without the GIL, and gives its value.
-template <typename Call>
-auto blocking(const Call& call) {
-  auto result = [&] {
-    const nb::gil_scoped_release released;
-    return call();
-  }();
-  return value_of(std::move(result));
-}
-
 nb::dict dict_of(const ArenaUsage& usage) {
   nb::dict dict;
   dict["reserved_bytes"] = usage.reserved_bytes;

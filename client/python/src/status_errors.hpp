@@ -41,4 +41,14 @@ T value_of(Result<T> result) {
   return *std::move(result);
 }
 
+/// Calls it without the GIL. Its value, or the exception.
+template <typename Call>
+auto blocking(const Call& call) {
+  auto result = [&] {
+    const nb::gil_scoped_release released;
+    return call();
+  }();
+  return value_of(std::move(result));
+}
+
 }  // namespace shoal::python

@@ -88,16 +88,6 @@ std::vector<Answer> answers_for(const nb::list& values, const Run& run) {
 
 std::string label_of(const auto& found) { return found.label.empty() ? std::to_string(found.index) : found.label; }
 
-/// Makes a task without the GIL.
-template <typename Task, typename Options>
-Task made(const Client& client, const std::string& model, const Options& options) {
-  auto task = [&] {
-    const nb::gil_scoped_release released;
-    return Task::create(client, model, options);
-  }();
-  return value_of(std::move(task));
-}
-
 /// An ImageClassifier for each number of classes that is asked for.
 class ClassifierObject {
  public:
@@ -123,15 +113,17 @@ class ClassifierObject {
   const ImageClassifier& classifier(std::size_t top_k) {
     auto found = classifiers_.find(top_k);
     if (found == classifiers_.end()) {
-      options_.top_k = top_k;
-      found = classifiers_.emplace(top_k, made<ImageClassifier>(client_, model_, options_)).first;
+      ImageClassifierOptions options = options_;
+      options.top_k = top_k;
+      ImageClassifier made = blocking([&] { return ImageClassifier::create(client_, model_, options); });
+      found = classifiers_.emplace(top_k, std::move(made)).first;
     }
     return found->second;
   }
 
   const Client client_;
   const std::string model_;
-  ImageClassifierOptions options_;
+  const ImageClassifierOptions options_;
   const SubmitOptions submit_;
   std::map<std::size_t, ImageClassifier> classifiers_;
 };
@@ -139,7 +131,8 @@ class ClassifierObject {
 class DetectorObject {
  public:
   DetectorObject(const ClientObject& client, const std::string& model, const ObjectDetectorOptions& options, SubmitOptions submit)
-      : detector_(made<ObjectDetector>(client.client(), model, options)), submit_(submit) {}
+      : detector_(blocking([&, its = client.client()] { return ObjectDetector::create(its, model, options); })),
+        submit_(submit) {}
 
   nb::list detect(const nb::list& values) {
     nb::list all;
