@@ -8,11 +8,11 @@ import struct
 import subprocess
 import sys
 import unittest
-import zlib
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "cli"))
+from detect_test import read_png  # noqa: E402
 from support import BIN, PICTURES, SHAPES, SOURCE, Daemon, ShoalTest  # noqa: E402
 
 LIB = Path(os.environ.get("SHOAL_LIB_DIR", BIN.parent / "lib"))
@@ -58,27 +58,6 @@ def write_sum(directory):
                   '[preprocess]\nresize = 8\ncrop = 4\norder = "BGR"\nmean = [1, 2, 3]\nscale = 0.5\n')
     (directory / "classes.txt").write_text("small\nlarge\n")
     return directory
-
-
-def read_png(path):
-    """Width, height and rows of bytes of an RGB picture of 8 bits that is not interlaced."""
-    bytes_, chunks, at = path.read_bytes(), {}, 8
-    while at < len(bytes_):
-        size, = struct.unpack_from(">I", bytes_, at)
-        name = bytes_[at + 4:at + 8]
-        chunks[name] = chunks.get(name, b"") + bytes_[at + 8:at + 8 + size]
-        at += 12 + size
-    width, height, depth, color, _, _, interlaced = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
-    assert (depth, color, interlaced) == (8, 2, 0), path
-    data, rows, stride = zlib.decompress(chunks[b"IDAT"]), [bytes(3 * width)], 3 * width
-    for y in range(height):
-        kind, row, above = data[y * (stride + 1)], bytearray(data[y * (stride + 1) + 1:(y + 1) * (stride + 1)]), rows[-1]
-        for i in range(stride):
-            left, up, corner = (row[i - 3] if i >= 3 else 0), above[i], (above[i - 3] if i >= 3 else 0)
-            nearest = min((left, up, corner), key=lambda value: abs(left + up - corner - value))
-            row[i] = (row[i] + (0, left, up, (left + up) // 2, nearest)[kind]) % 256
-        rows.append(bytes(row))
-    return width, height, rows[1:]
 
 
 def write_ppm(path, picture, size=64):

@@ -29,8 +29,7 @@ ROWS, FLAT = 0, 1  # pattern.hpp
 TOO_LARGE = 200
 LOOK_S, TURN_NS = 0.005, 15_000_000
 VERSION = 1  # futures do not say which version answered, so it asks for this one
-CODES = ["OK", "INVALID_ARGUMENT", "NOT_FOUND", "DEADLINE_EXCEEDED", "OVERLOADED", "POISON", "CANCELLED", "UNAVAILABLE", "FAILED_PRECONDITION",
-         "UNIMPLEMENTED", "DATA_LOSS", "ABORTED", "PERMISSION_DENIED", "INTERNAL"]
+CODES = ["OK", *(error.code for error in shoal.errors.ALL[1:])]
 
 
 def lcg_terms(count):
