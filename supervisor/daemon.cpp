@@ -91,6 +91,8 @@ void Daemon::client_left(Client& client) {
   fleet_.client_left(client.id);
 }
 
+std::vector<std::string_view> Daemon::descriptions() { return admin_.descriptions(); }
+
 void Daemon::became_idle(const RoutedVersion&) { fleet_.wake(); }
 
 void Daemon::wish_answered(const AnswerCaller& answer) { admin_.wish_answered(answer); }

@@ -65,6 +65,7 @@ class Daemon final : public PlaneObserver, public FleetObserver {
 
   void control_received(Client& client, std::uint64_t seq, std::span<const std::byte> json) override;
   void client_left(Client& client) override;
+  std::vector<std::string_view> descriptions() override;
   void became_idle(const RoutedVersion& version) override;
   void wish_answered(const AnswerCaller& answer) override;
   void services_changed() override;

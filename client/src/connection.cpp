@@ -124,6 +124,11 @@ Status Connection::receive_welcome() {
   const auto kind = wire::peek_kind(message[0]);
   if (!kind.ok()) return kind.status().with_context("daemon at " + attach_path_);
   if (*kind != wire::Kind::kWelcome) return unavailable("daemon at {}: its first message is not a WELCOME", attach_path_);
+  try {
+    for (std::size_t i = 1; i < message.size(); ++i)
+      descriptions_.emplace_back(reinterpret_cast<const char*>(message[i].data()), message[i].size());
+  } catch (const std::bad_alloc&) {  // the pool asks for those it needs
+  }
   const wire::ControlHeader answer = wire::make_control(wire::Kind::kWelcomed, 0);
   SHOAL_RETURN_IF_ERROR(socket_.send(std::as_bytes(std::span(&answer, 1))));
   state_ = State::kReady;

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "client/src/arena.hpp"
 #include "shm/base/unique_fd.hpp"
@@ -35,6 +37,8 @@ class Connection {
   std::uint64_t give_up_at_ns() const { return give_up_at_ns_; }
   wire::Dealer& socket() { return socket_; }
   bool has_socket() const { return static_cast<bool>(socket_); }
+  /// Of models, as the daemon sent them with its WELCOME. Once.
+  std::vector<std::string> take_descriptions() { return std::exchange(descriptions_, {}); }
   std::uint64_t longest_frame_bytes() const { return longest_frame_bytes_; }  ///< the daemon's limit
   /// If the daemon refused the arenas because they do not fit: what both together may have. Otherwise 0.
   std::uint64_t arena_room_bytes() const { return arena_room_bytes_; }
@@ -59,6 +63,7 @@ class Connection {
   ucred daemon_;
   UniqueFd spare_;  // closed before BOUND: libzmq aborts the process if it has no descriptor to accept the connection
   wire::Dealer socket_;
+  std::vector<std::string> descriptions_;
   std::uint64_t longest_frame_bytes_ = wire::kMaxFrameBytes;
   std::uint64_t arena_room_bytes_ = 0;
   State state_ = State::kAttached;

@@ -60,7 +60,6 @@ PoolCore::ModelEntry* PoolCore::entry_at(void* known) const {
 
 std::shared_ptr<void> PoolCore::know() { return std::make_shared<KnownModel>(); }
 
-// Each request that waits for it is sent or ends, also without memory.
 void PoolCore::handle_description(const ModelKey& model, ModelEntry& entry, const Result<std::string>& answer) {
   entry.describe_seq = 0;
   Status status;
@@ -74,6 +73,25 @@ void PoolCore::handle_description(const ModelKey& model, ModelEntry& entry, cons
   } catch (const std::bad_alloc&) {
     status = out_of_memory("the description of a model", model.name);
   }
+  end_wait(model, entry, status);
+}
+
+// What the daemon told with its WELCOME need not be asked for, so that the first request of a model is sent by submit().
+void PoolCore::take_descriptions() {
+  for (const std::string& text : connection_->take_descriptions()) try {
+      Result<Description> parsed = parse_description(text);
+      if (!parsed.ok()) continue;  // whoever needs it asks, and is told why
+      const auto description = std::make_shared<const Description>(*std::move(parsed));
+      const auto entry = models_.try_emplace({description->info.name, 0}).first;
+      entry->second.description = description;
+      entry->second.describe_seq = 0;
+      end_wait(entry->first, entry->second, {});
+    } catch (const std::bad_alloc&) {  // as above
+    }
+}
+
+// Each request that waits for the description is sent or ends, also without memory.
+void PoolCore::end_wait(const ModelKey& model, ModelEntry& entry, const Status& status) {
   for (auto next = parked_.begin(); next != parked_.end();) {
     if (next->second->model != model || (status.ok() && next->second->is_being_prepared)) {
       ++next;

@@ -217,9 +217,11 @@ void PoolCore::on_ready() {
     const std::shared_ptr<ControlCall> call = (next++)->second;
     send_call(call);  // one that cannot be sent ends
   }
+  take_descriptions();
   for (auto next = parked_.begin(); next != parked_.end();) {
     const std::shared_ptr<PendingRequest> request = next->second;
-    ask_description_for(request);  // it may end, and others of its model, too
+    // It may end, and others of its model, too.
+    if (const ModelEntry* const known = entry_of(*request); !known || !known->description) ask_description_for(request);
     next = parked_.upper_bound(request->seq);
   }
 }

@@ -33,7 +33,7 @@ enum class Kind : std::uint16_t {
   kCancel = 4,        // client -> supervisor: RequestHeader without tensors
   kControl = 5,       // client -> supervisor: ControlHeader, JSON frame {"what": "describe"|"list"|..., ...}: PROTOCOL.md
   kControlReply = 6,  // supervisor -> client: ControlHeader (status), JSON frame
-  kWelcome = 7,       // supervisor -> client, first message on the socket: ControlHeader
+  kWelcome = 7,       // supervisor -> client, first message on the socket: ControlHeader, descriptions
   kWelcomed = 8,      // client -> supervisor: the answer to kWelcome
   kParked = 9,        // lane -> supervisor: ReplyHeader; the request waits for its program, and the lane runs others meanwhile
   kBundle = 10,       // supervisor <-> lane, supervisor -> client: BundleHeader, then messages without frames

@@ -6,6 +6,7 @@
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
 #include "shm/base/json_text.hpp"
+#include "shm/wire/socket.hpp"
 #include "supervisor/plane/fair_share.hpp"
 #include "supervisor/repository/model_text.hpp"
 
@@ -18,6 +19,7 @@ namespace {
 constexpr std::uint32_t kMostWaitingDescribes = 256;  // of one client
 constexpr std::uint64_t kAllWaitingDescribes = 65'536;
 constexpr int kDescribesPerTurn = 8;
+constexpr std::size_t kWelcomeBytes = 128 << 10;  // of descriptions
 // They change what others are served, end the daemon, or show what others have sent (which client, when, what became of it) and
 // what processes do in detail. Users see sums only: `stats` leaves out the rows of flows and of processes that copy, unless the
 // asker is an operator or a gateway.
@@ -137,6 +139,20 @@ ModelVersion* Admin::find_described(const Service* service, std::uint64_t versio
   const CatalogVersion* serving = service ? service->serving(version) : nullptr;
   ModelVersion* model = serving ? &fleet_.version(serving->id) : nullptr;
   return model && !model->has_failed() ? model : nullptr;
+}
+
+std::vector<std::string_view> Admin::descriptions() {
+  std::vector<std::string_view> texts;
+  std::size_t left = kWelcomeBytes;
+  for (const auto& service : fleet_.catalog().services()) {
+    ModelVersion* const model = find_described(service.get(), 0);
+    if (!model || texts.size() + 1 == wire::kMaxFrames) continue;
+    const std::string_view text = model->description(*service);
+    if (text.size() > left) continue;  // its clients ask
+    left -= text.size();
+    texts.push_back(text);
+  }
+  return texts;
 }
 
 // While the model loads, the answer waits: the client wants to use the model.

@@ -25,6 +25,8 @@ class Admin {
   /// {"what": ..., ...}; the answer may disconnect the client.
   void handle(Client& client, std::uint64_t seq, std::span<const std::byte> json);
   void client_left(const Client& client);
+  /// What `describe` answers for the models that are served now, as far as a WELCOME may hold it.
+  std::vector<std::string_view> descriptions();
   void wish_answered(const AnswerCaller& answer);
   /// What is served, or may be served soon, has changed: descriptions that wait may have their answer now.
   void services_changed() {

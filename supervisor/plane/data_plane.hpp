@@ -72,6 +72,8 @@ class PlaneObserver {
   /// A control request. It may disconnect the client.
   virtual void control_received(Client& client, std::uint64_t seq, std::span<const std::byte> json) = 0;
   virtual void client_left(Client& client) = 0;
+  /// Of the models that a new client can use. Valid until the next call of any function.
+  virtual std::vector<std::string_view> descriptions() = 0;
   /// None of its requests is left.
   virtual void became_idle(const RoutedVersion& version) = 0;
 };

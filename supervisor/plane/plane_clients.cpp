@@ -28,7 +28,11 @@ Status DataPlane::client_bound(Client& client) {
   SHOAL_RETURN_IF_ERROR(client_transport_.connect(client.path, client.id, (client.features & wire::kBundles) != 0));
   client.last_message_ns = clock_.now_ns();
   const wire::ControlHeader welcome = wire::make_control(wire::Kind::kWelcome, 0);
-  return client_transport_.push(client.id, std::as_bytes(std::span(&welcome, 1)));
+  std::vector<std::span<const std::byte>> frames{std::as_bytes(std::span(&welcome, 1))};
+  if (client.input) {
+    for (const std::string_view text : observer_.descriptions()) frames.push_back(std::as_bytes(std::span(text)));
+  }
+  return client_transport_.push(client.id, frames, {});
 }
 
 void DataPlane::client_gone(Client& client) {

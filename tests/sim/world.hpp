@@ -118,6 +118,7 @@ class World final : public supervisor::PlaneObserver, public supervisor::FleetOb
   // supervisor::PlaneObserver, FleetObserver
   void control_received(supervisor::Client&, std::uint64_t, std::span<const std::byte>) override {}
   void client_left(supervisor::Client& client) override { fleet_.client_left(client.id); }
+  std::vector<std::string_view> descriptions() override { return {}; }
   void became_idle(const supervisor::RoutedVersion&) override { fleet_.wake(); }
   void wish_answered(const supervisor::AnswerCaller& answer) override;
   void services_changed() override {}

@@ -40,6 +40,16 @@ class FakeDaemon {
 
   /// Instead of that model.
   void describe_as(std::string description) { description_ = std::move(description); }
+  /// What a WELCOME has behind its header.
+  void welcome_with(std::vector<std::string> descriptions) { welcome_descriptions_ = std::move(descriptions); }
+  /// Of the model.
+  std::string description() const {
+    if (!description_.empty()) return description_;
+    const std::string outputs = R"({"name": "out", "dtype": "uint8", "shape": [-1, )" + std::to_string(output_bytes_) + "]}";
+    return R"({"name": "m", "model_id": 1, "signature": 1, "inputs": [{"name": "data", "dtype": "uint8", "shape": [-1]}], )"
+           R"("outputs": [)" +
+           (output_bytes_ > 0 ? outputs : "") + "]}";
+  }
   /// What send_path() tells the next client: the daemon takes no longer message.
   void limit_messages(std::uint64_t most_bytes) { longest_frame_bytes_ = most_bytes; }
 
@@ -91,7 +101,9 @@ class FakeDaemon {
     router_.emplace(wire::Router::create(context_).value());
     ASSERT_TRUE(router_->connect(path(), 1, false).ok());
     const wire::ControlHeader welcome = wire::make_control(wire::Kind::kWelcome, 0);
-    ASSERT_TRUE(router_->push(1, std::as_bytes(std::span(&welcome, 1))).ok());
+    std::vector<std::span<const std::byte>> frames{std::as_bytes(std::span(&welcome, 1))};
+    for (const std::string& text : welcome_descriptions_) frames.push_back(std::as_bytes(std::span(text)));
+    ASSERT_TRUE(router_->push(1, frames, {}).ok());
     router_->flush();
   }
   void drop_client() {
@@ -228,15 +240,8 @@ class FakeDaemon {
       }
     }
   }
-  std::string description() const {
-    if (!description_.empty()) return description_;
-    const std::string outputs = R"({"name": "out", "dtype": "uint8", "shape": [-1, )" + std::to_string(output_bytes_) + "]}";
-    return R"({"name": "m", "model_id": 1, "signature": 1, "inputs": [{"name": "data", "dtype": "uint8", "shape": [-1]}], )"
-           R"("outputs": [)" +
-           (output_bytes_ > 0 ? outputs : "") + "]}";
-  }
-
   std::string directory_;
+  std::vector<std::string> welcome_descriptions_;
   std::int64_t output_bytes_;
   std::uint64_t longest_frame_bytes_ = 0;  // 0: the default
   std::string description_;                // empty: that of the model "m"
