@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
-#include <optional>
+#include <map>
 #include <system_error>
 
 #include "fetch/digest.hpp"
@@ -74,10 +73,11 @@ class ModelFetch {
       SHOAL_ASSIGN_OR_RETURN(const bool is_listed, parent.list({}));
       return is_listed ? take_directory(parent) : no_list(parent);
     }
-    std::string prefix(without_epoch(name));
+    const std::string stem(without_epoch(name));
+    std::string prefix = stem;
     if (const ModelKind* const kind = kind_of(name)) prefix = name.substr(0, name.size() - kind->graph_suffix.size());
     SHOAL_ASSIGN_OR_RETURN(const bool is_listed, parent.list(prefix));
-    for (const std::string& each : {name, prefix}) {
+    for (const std::string& each : {name, stem}) {
       if (!parent.has_directory(each)) continue;
       epoch_ = name.substr(each.size());
       return take_sub_directory(each);
@@ -148,26 +148,11 @@ class ModelFetch {
   Result<fs::path> take_directory(RemoteDirectory& base) {
     SHOAL_RETURN_IF_ERROR(base.take(kConfig, Need::kOptional).status());
     SHOAL_ASSIGN_OR_RETURN(auto found, find_versions(base.picture().string() + epoch_, policy(base)));
-    std::map<std::uint64_t, std::string> names;  // of the numbered directories
-    for (const std::string& name : base.directories()) {
-      std::uint64_t number = 0;
-      const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-      if (error == std::errc() && end == name.data() + name.size() && number > 0) names.emplace(number, name);
-    }
-    if (!names.empty() && !has_graph(base.picture())) return take_versions(base, found, names);
-    if (!found.front().files.ok()) return found.front().files.status();
-    const ModelFiles& files = *found.front().files;
+    if (!found.front().directory.empty()) return take_versions(base, found);
+    SHOAL_ASSIGN_OR_RETURN(const ModelFiles files, std::move(found.front().files));
     SHOAL_RETURN_IF_ERROR(take_model(files, base, base));
     SHOAL_ASSIGN_OR_RETURN(const fs::path copy, base.assemble());
     return copy / files.files.front().filename();
-  }
-
-  static bool has_graph(const fs::path& picture) {
-    std::error_code error;
-    for (fs::directory_iterator entry(picture, error), end; !error && entry != end; entry.increment(error)) {
-      if (kind_of(entry->path().filename().string())) return true;
-    }
-    return false;
   }
 
   VersionPolicy policy(const RemoteDirectory& base) const {
@@ -179,11 +164,10 @@ class ModelFetch {
     return config.ok() ? config->versions : VersionPolicy();  // its error follows when the model is looked at
   }
 
-  Result<fs::path> take_versions(RemoteDirectory& base, const std::vector<FoundVersion>& wanted,
-                                 const std::map<std::uint64_t, std::string>& names) {
+  Result<fs::path> take_versions(RemoteDirectory& base, const std::vector<FoundVersion>& wanted) {
     std::map<std::string, fs::path> copies;
     for (const FoundVersion& version : wanted) {
-      const std::string& name = names.at(version.number);
+      const std::string name = version.directory.filename().string();
       SHOAL_ASSIGN_OR_RETURN(RemoteDirectory directory,
                              open(base.directory() + name + "/", format("version-{}", version.number), base.picture() / name));
       SHOAL_RETURN_IF_ERROR(directory.list({}).status());

@@ -52,14 +52,14 @@ Result<bool> RemoteDirectory::list(const std::string& prefix) {
     return !checksums_.empty();
   }
   for (const RemoteFile& file : *listed) {
-    if (!file.is_directory) {
-      SHOAL_RETURN_IF_ERROR(draw(file.name));
-      continue;
-    }
+    if (!file.is_directory) continue;
     directories_.insert(file.name);
     std::error_code error;
     fs::create_directory(picture_ / file.name, error);
     if (error) return status_from_errno("make the directory", (picture_ / file.name).string(), error.value());
+  }
+  for (const RemoteFile& file : *listed) {  // S3 may have both of one name
+    if (!has_directory(file.name)) SHOAL_RETURN_IF_ERROR(draw(file.name));
   }
   return true;
 }

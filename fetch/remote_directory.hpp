@@ -26,7 +26,6 @@ class RemoteDirectory {
   ///   Returns  false: nobody knows what is there
   Result<bool> list(const std::string& prefix);
   bool has_directory(const std::string& name) const { return directories_.contains(name); }
-  const std::set<std::string>& directories() const { return directories_; }
 
   /// Fetches a file that belongs to the model, and shows it in the picture as it is.
   ///   Returns  false: it is optional, and not there

@@ -54,7 +54,8 @@ Result<std::unique_ptr<Connection>> Connection::begin(wire::MessageContext& cont
   SHOAL_ASSIGN_OR_RETURN(UniqueFd attach, connect_attach(path));
   SHOAL_ASSIGN_OR_RETURN(const ucred daemon, peer_of(attach, path));
   SHOAL_RETURN_IF_ERROR(check_daemon_user(directory, daemon.uid));
-  wire::ControlMessage message{.kind = wire::ControlKind::kAttach, .a = wire::kKnownFeatures};
+  wire::ControlMessage message{.kind = wire::ControlKind::kAttach,
+                               .a = input ? wire::kKnownFeatures : wire::kKnownFeatures & ~wire::kDescriptions};
   SHOAL_ASSIGN_OR_RETURN(UniqueFd unbound, wire::make_local_socket(SOCK_STREAM));
   SHOAL_ASSIGN_OR_RETURN(UniqueFd copy, duplicate_fd(unbound.get()));
   message.fds.push_back(std::move(copy));

@@ -241,7 +241,7 @@ Result<std::vector<FoundVersion>> find_versions(const std::string& path, const V
   }
   std::vector<FoundVersion> found;
   if (versions.empty()) {
-    found.push_back({1, find_files(parsed, 1, {})});
+    found.push_back({1, {}, find_files(parsed, 1, {})});
     return found;
   }
   if (!policy.numbers.empty()) {
@@ -249,7 +249,7 @@ Result<std::vector<FoundVersion>> find_versions(const std::string& path, const V
   } else if (policy.latest > 0 && versions.size() > static_cast<std::size_t>(policy.latest)) {
     versions.erase(versions.begin(), versions.end() - policy.latest);
   }
-  for (const VersionDirectory& version : versions) found.push_back({version.number, find_files(parsed, version)});
+  for (const VersionDirectory& version : versions) found.push_back({version.number, version.path, find_files(parsed, version)});
   return found;
 }
 

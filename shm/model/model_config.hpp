@@ -47,6 +47,7 @@ std::filesystem::path shared_config_file(const std::string& path);
 /// One version, or the reason why it cannot be served.
 struct FoundVersion {
   std::uint64_t number = 1;
+  std::filesystem::path directory;  ///< the numbered one; empty if the model has none
   Result<ModelFiles> files;
 };
 /// The versions of a model that `policy` names, the lowest first. A path to one checkpoint has only version 1.

@@ -22,9 +22,10 @@ inline constexpr std::size_t kMaxTensors = 256;                              // 
 /// What a client and a daemon of one wire version may do besides. ATTACH names what the client knows, PATH what both know. A bit
 /// that one side does not know means nothing to it.
 enum Features : std::uint64_t {
-  kBundles = 1,  // several requests or replies travel in one message
+  kBundles = 1,       // several requests or replies travel in one message
+  kDescriptions = 2,  // WELCOME describes models
 };
-inline constexpr std::uint64_t kKnownFeatures = kBundles;  // of this build
+inline constexpr std::uint64_t kKnownFeatures = kBundles | kDescriptions;  // of this build
 
 enum class Kind : std::uint16_t {
   kRequest = 1,       // client -> supervisor -> lane: RequestHeader, WireTensor[inputs + outputs], then frames

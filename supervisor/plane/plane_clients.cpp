@@ -29,7 +29,7 @@ Status DataPlane::client_bound(Client& client) {
   client.last_message_ns = clock_.now_ns();
   const wire::ControlHeader welcome = wire::make_control(wire::Kind::kWelcome, 0);
   std::vector<std::span<const std::byte>> frames{std::as_bytes(std::span(&welcome, 1))};
-  if (client.input) {
+  if ((client.features & wire::kDescriptions) != 0) {
     for (const std::string_view text : observer_.descriptions()) frames.push_back(std::as_bytes(std::span(text)));
   }
   return client_transport_.push(client.id, frames, {});

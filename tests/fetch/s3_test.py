@@ -23,6 +23,24 @@ class S3Test(FetchTest):
         self.assert_fetched(self.fetch("s3://bucket/models/m/", into="slash"), into="slash")
         self.assertEqual(double.wrong, [])
 
+    def test_a_directory_beside_the_graph_has_its_prefix(self):
+        double = self.serve()
+        double.files[f"/bucket/models/m/{PREFIX}/notes.txt"] = b"no model"
+        self.assert_fetched(self.fetch(f"s3://bucket/models/m/{PREFIX}-symbol.json"))
+
+    def test_a_file_and_a_directory_of_one_name(self):
+        double = self.serve()
+        double.files["/bucket/models/m"] = b"some tools write such markers"
+        double.files["/bucket/models/m/1"] = b""
+        double.files["/bucket/models/m/1/notes.txt"] = b""
+        self.assert_fetched(self.fetch("s3://bucket/models/m"))
+
+    def test_a_file_whose_name_is_a_directory_and_an_epoch(self):
+        double = self.serve()
+        double.files.update({f"/bucket/v/2/{name}": (SHAPES / name).read_bytes() for name in FILES})
+        double.files["/bucket/v@0"] = b""
+        self.assert_refused(self.fetch("s3://bucket/v@0"), "s3://bucket/v@0")
+
     def test_names_that_many_sign_wrongly(self):
         double = self.serve(under=ODD)
         self.assert_fetched(self.fetch(f"s3://bucket/{ODD}/{PREFIX}"))

@@ -89,6 +89,15 @@ class WhatIsFetched(Web):
         run = self.fetch(self.url + "@12")
         self.assert_fetched(run, source=directory, names={f.name for f in directory.iterdir()})
 
+    def test_an_epoch_of_a_directory(self):
+        directory = self.model()
+        (directory / f"{PREFIX}-0007.params").write_bytes((directory / f"{PREFIX}-0000.params").read_bytes())
+        (directory / "SHA256SUMS").write_bytes(sums_of(directory))
+        self.serve(directory)
+        run = self.fetch(f"{self.url.removesuffix('/' + PREFIX)}@7")
+        self.assert_fetched(run, source=directory, names=FILES - {f"{PREFIX}-0000.params"} | {f"{PREFIX}-0007.params", "SHA256SUMS"})
+        self.assert_fails(self.fetch(f"{self.url.removesuffix('/' + PREFIX)}@9", into="none"), 1, "no epoch 9")
+
     def test_a_directory_with_checksums(self):
         directory = self.model()
         (directory / "SHA256SUMS").write_bytes(sums_of(directory) + b"0" * 64 + b"  ../outside\n")

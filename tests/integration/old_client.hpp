@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "shm/wire/messages.hpp"
 #include "tests/integration/raw_packets.hpp"
 #include "tests/support/unix_socket.hpp"
 #include "tests/support/wire_fixture.hpp"
@@ -56,9 +57,13 @@ class OldClient {
     const std::string path = begin(packet);
     EXPECT_EQ(path.substr(0, 8), fixture_.packet("PATH").substr(0, 8)) << path;
     EXPECT_EQ(value_at<std::uint32_t>(path, 32), path.size() - 40) << "bytes of text";
-    EXPECT_EQ(be_connected(), fixture_.message("WELCOME"));
+    const auto features = value_at<std::uint64_t>(path, 24);
+    RawMessage welcome = be_connected();
+    EXPECT_EQ(welcome.size() > 1, (features & wire::kDescriptions) != 0);
+    welcome.resize(1);
+    EXPECT_EQ(welcome, fixture_.message("WELCOME"));
     send(fixture_.message("WELCOMED"));
-    return value_at<std::uint64_t>(path, 24);
+    return features;
   }
 
   void send_control(const std::string& packet) { send_packet(attach_.get(), packet); }

@@ -46,6 +46,8 @@ class StoppedDaemonTest : public testing::Test {
   ~StoppedDaemonTest() override { go_on(); }
   void stop() const { stop_process(daemon_.pid()); }
   void go_on() const { ::kill(daemon_.pid(), SIGCONT); }
+  /// Serves a model of which the pools do not know.
+  void load_late() const { EXPECT_TRUE(daemon_.connect().load("late", "builtin:identity").ok()); }
   Status in_time(const std::function<Status()>& call) const {
     return test::in_time(call, [this] { go_on(); });
   }
@@ -105,10 +107,11 @@ TEST_F(StoppedDaemonTest, ARequestWithoutATimeoutEndsSoonAfterTheModelsDefault) 
   EXPECT_TRUE(pool_.predict("quick", input()).ok());
 }
 
-TEST_F(StoppedDaemonTest, AFirstRequestWithoutATimeoutEndsWhenTheDaemonIsSilent) {
+TEST_F(StoppedDaemonTest, ARequestOfAnUnknownModelEndsWithoutATimeoutWhenTheDaemonIsSilent) {
+  load_late();
   stop();
-  const Prediction asked = pool_.submit("echo", input());
-  expect_silence([&] { return asked.get().status(); }, "a request of model 'echo'");
+  const Prediction asked = pool_.submit("late", input());
+  expect_silence([&] { return asked.get().status(); }, "a request of model 'late'");
   EXPECT_EQ(asked.outcome().ran, Ran::kNo);
 }
 
@@ -224,16 +227,17 @@ TEST_F(StoppedDaemonTest, MoreRequestsThanItsQueueHoldsAreAnsweredNotLost) {
 
 TEST_F(StoppedDaemonTest, OneOfTheRequestsThatWaitForTheDescriptionIsCanceledAndTheOthersAreAnswered) {
   Pool patient = daemon_.connect({.control_timeout = 1min});
+  load_late();
   stop();
-  const Prediction first = patient.submit("echo", input()), canceled = patient.submit("echo", input());
-  (void)patient.submit("echo", input());  // and is dropped
-  const Prediction last = patient.submit("echo", input());
+  const Prediction first = patient.submit("late", input()), canceled = patient.submit("late", input());
+  (void)patient.submit("late", input());  // and is dropped
+  const Prediction last = patient.submit("late", input());
   canceled.cancel();
   go_on();
   EXPECT_TRUE(first.get().ok());
   EXPECT_TRUE(last.get().ok());
   EXPECT_EQ(canceled.get().status().code(), StatusCode::kCancelled);
-  EXPECT_EQ(daemon_.model().at("counts").at("admitted"), 2);
+  EXPECT_EQ(daemon_.model("late").at("counts").at("admitted"), 2);
 }
 
 TEST_F(StoppedDaemonTest, ConnectingEndsWhenItsTimeIsOver) {
