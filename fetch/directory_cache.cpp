@@ -11,12 +11,14 @@
 #include <ctime>
 #include <fstream>
 #include <functional>
+#include <span>
 #include <system_error>
 
 #include "fetch/digest.hpp"
 #include "fetch/location.hpp"
 #include "shm/base/errors.hpp"
 #include "shm/base/json_text.hpp"
+#include "shm/base/regular_file.hpp"
 #include "shm/base/text_file.hpp"
 
 namespace shoal::fetch {
@@ -105,8 +107,8 @@ Status DirectoryCache::write_record(const fs::path& file, const FileRecord& reco
   ::unlink(beside.c_str());
   {
     SHOAL_ASSIGN_OR_RETURN(const UniqueFd opened, open_to_write(beside, O_EXCL));
-    if (::write(opened.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) || ::fsync(opened.get()) != 0)
-      return status_from_errno("write", beside.string(), errno);
+    SHOAL_RETURN_IF_ERROR(write_fully(opened.get(), std::as_bytes(std::span(text)), beside.string()));
+    if (::fsync(opened.get()) != 0) return status_from_errno("write", beside.string(), errno);
   }
   return rename_file(beside, file);
 }

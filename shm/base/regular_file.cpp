@@ -31,4 +31,14 @@ Result<std::size_t> read_fully(int fd, std::span<std::byte> room, std::string_vi
   return size;
 }
 
+Status write_fully(int fd, std::span<const std::byte> bytes, std::string_view name) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return status_from_errno("write", name, errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return {};
+}
+
 }  // namespace shoal

@@ -24,5 +24,7 @@ Result<RegularFile> open_regular_file(const std::filesystem::path& path);
 ///   name    what errors name
 ///   Errors  those of read()
 Result<std::size_t> read_fully(int fd, std::span<std::byte> room, std::string_view name);
+/// Writes all of `bytes`. Errors: those of write(), which name `name`
+Status write_fully(int fd, std::span<const std::byte> bytes, std::string_view name);
 
 }  // namespace shoal

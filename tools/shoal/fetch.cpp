@@ -74,11 +74,7 @@ Status copy_bytes(const fs::path& from, const fs::path& to) {
   std::vector<std::byte> chunk(1 << 20);
   while (true) {
     SHOAL_ASSIGN_OR_RETURN(const std::size_t size, read_fully(source.fd.get(), chunk, from.string()));
-    for (std::size_t done = 0; done < size;) {
-      const ssize_t written = ::write(made.get(), chunk.data() + done, size - done);
-      if (written <= 0) return status_from_errno("write", to.string(), errno);
-      done += static_cast<std::size_t>(written);
-    }
+    SHOAL_RETURN_IF_ERROR(write_fully(made.get(), std::span(chunk).first(size), to.string()));
     if (size < chunk.size()) break;
   }
   return ::fsync(made.get()) == 0 ? Status() : status_from_errno("write", to.string(), errno);
