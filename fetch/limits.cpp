@@ -1,10 +1,9 @@
 #include "fetch/limits.hpp"
 
-#include <charconv>
+#include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <string_view>
 #include <thread>
+#include <utility>
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
