@@ -24,7 +24,7 @@ namespace shoal::fetch {
 /// A file as the server named it when it sent it.
 struct FileRecord {
   std::string etag, last_modified;          ///< of the answer; empty if it had none
-  std::string version;                      ///< Source::find()'s, or that of the list
+  std::string version;                      ///< Source::find()'s
   std::optional<std::uint64_t> size_bytes;  ///< of the whole file, if it is known
   std::string sha256;                       ///< of whole files
   bool may_resume = false;  ///< etag or last_modified identify the bytes, so that a server can send the rest of them

@@ -8,6 +8,7 @@
 
 #include "fetch/digest.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/base/regular_file.hpp"
 #include "shm/base/shortened.hpp"
 
 namespace shoal::fetch {
@@ -47,9 +48,7 @@ Result<std::map<std::string, std::string>> parse_checksums(std::string_view text
     has_line = true;
     std::string_view name = rest.substr(2);
     if (name.starts_with("./")) name.remove_prefix(2);
-    std::string lowered(digits);
-    std::ranges::transform(lowered, lowered.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    if (is_file_name(name)) checksums.emplace(name, std::move(lowered));
+    if (is_file_name(name)) checksums.emplace(name, lower(digits));
   }
   if (!has_line) return data_loss("{}: this is not what sha256sum prints: make it with `sha256sum * > SHA256SUMS`", what);
   return checksums;
@@ -69,7 +68,7 @@ class FileFetcher::PartBody final : public Body {
     FileRecord record = record_of(reply, now_.version);
     const auto length = reply.length();
     if (length && !reply.url.starts_with(kFileScheme)) record.size_bytes = from_ + *length;  // curl says that of the whole file
-    if (!now_.version.empty() && fetcher_.tools_.source.has_versions_apart()) {
+    if (!now_.version.empty()) {
       if (record.size_bytes && *record.size_bytes != now_.size_bytes)
         return unavailable("{} bytes are announced, where the file has {}: it is just being changed", *record.size_bytes,
                            now_.size_bytes);
@@ -81,19 +80,15 @@ class FileFetcher::PartBody final : public Body {
     size_bytes_ = record.size_bytes;
     if (size_bytes_ && *size_bytes_ > fetcher_.tools_.course.bytes_left()) return fetcher_.tools_.course.too_large(*size_bytes_);
     SHOAL_ASSIGN_OR_RETURN(file_, goes_on ? fetcher_.cache_.continue_part(name_) : fetcher_.cache_.begin_part(name_, record));
-    if (goes_on && ::ftruncate(file_.get(), static_cast<off_t>(from_)) != 0) return cannot_write();
+    if (goes_on && ::ftruncate(file_.get(), static_cast<off_t>(from_)) != 0)
+      return status_from_errno("write", fetcher_.cache_.part_path(name_).string(), errno);
     done_ = from_;
     return {};
   }
 
   Status take(std::span<const std::byte> bytes) override {
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(file_.get(), bytes.data(), bytes.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) return cannot_write();
-      bytes = bytes.subspan(static_cast<std::size_t>(written));
-      done_ += static_cast<std::uint64_t>(written);
-    }
+    SHOAL_RETURN_IF_ERROR(write_fully(file_.get(), bytes, fetcher_.cache_.part_path(name_).string()));
+    done_ += bytes.size();
     if (done_ > fetcher_.tools_.course.bytes_left()) return fetcher_.tools_.course.too_large(done_);
     fetcher_.tools_.course.tell({.file = name_, .done_bytes = done_, .total_bytes = size_bytes_.value_or(0)});
     return {};
@@ -116,8 +111,6 @@ class FileFetcher::PartBody final : public Body {
     return unavailable("the server sends another range ('{}') than the one from byte {}", shortened(range, 60), from_);
   }
 
-  Status cannot_write() const { return status_from_errno("write", fetcher_.cache_.part_path(name_).string(), errno); }
-
   FileFetcher& fetcher_;
   const std::string& name_;
   const RemoteFile& now_;
@@ -132,7 +125,7 @@ HttpOutcome FileFetcher::attempt(const std::string& name, const RemoteFile& now,
                                  std::uint64_t& furthest_bytes, bool& has_progressed, bool& has_resumed) {
   const Source& source = tools_.source;
   const auto part = cache_.part(name);
-  const bool is_same = part && (source.has_versions_apart() ? part->record.version == now.version : part->record.may_resume);
+  const bool is_same = part && (now.version.empty() ? part->record.may_resume : part->record.version == now.version);
   std::vector<std::string> headers;
   std::uint64_t from = 0;
   if (is_same) {
@@ -202,17 +195,13 @@ Result<std::optional<FileRecord>> FileFetcher::fetch(const std::string& name, Ne
     return known;
   };
   for (bool is_last = false;; is_last = true) {
-    RemoteFile now{.name = name};
-    if (tools_.source.has_versions_apart()) {
-      SHOAL_ASSIGN_OR_RETURN(const auto found, tools_.source.find(directory_, name));
-      if (!found || found->is_directory) return absent(name, need, {.status = kNotFound});
-      now = *found;
-      if (known && known->version == now.version) return unchanged();
-    }
+    SHOAL_ASSIGN_OR_RETURN(const auto now, tools_.source.find(directory_, name));
+    if (!now || now->is_directory) return absent(name, need, {.status = kNotFound});
+    if (known && !now->version.empty() && known->version == now->version) return unchanged();
     std::uint64_t furthest_bytes = 0;
     bool has_resumed = false, is_wrong = false;
     const HttpOutcome outcome = try_again(tools_.course, [&](bool& has_progressed) {
-      return attempt(name, now, known, furthest_bytes, has_progressed, has_resumed);
+      return attempt(name, *now, known, furthest_bytes, has_progressed, has_resumed);
     });
     if (!outcome.status.ok()) {
       const bool names_it = outcome.status.message().find(what) != std::string::npos;
@@ -220,13 +209,11 @@ Result<std::optional<FileRecord>> FileFetcher::fetch(const std::string& name, Ne
     }
     if (outcome.reply.status == kNotModified && known) return unchanged();
     if (!outcome.reply.is_success()) return absent(name, need, outcome.reply);
-    if (tools_.source.has_versions_apart()) {
-      SHOAL_ASSIGN_OR_RETURN(const auto after, tools_.source.find(directory_, name));
-      if (!after || after->version != now.version) {
-        cache_.drop_part(name);
-        if (is_last) return unavailable("{}: it changes while it is fetched: try again when it is complete", what);
-        continue;
-      }
+    SHOAL_ASSIGN_OR_RETURN(const auto after, tools_.source.find(directory_, name));
+    if (!after || after->version != now->version) {
+      cache_.drop_part(name);
+      if (is_last) return unavailable("{}: it changes while it is fetched: try again when it is complete", what);
+      continue;
     }
     auto kept = finish(name, is_wrong);
     if (is_wrong && has_resumed && !is_last) continue;  // its beginning may be of another version

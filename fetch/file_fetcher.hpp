@@ -33,6 +33,7 @@ class FileFetcher {
 
   /// Files that are fetched from now on must have these checksums, if they are named there.
   void set_checksums(std::map<std::string, std::string> checksums) { checksums_ = std::move(checksums); }
+  const std::map<std::string, std::string>& checksums() const { return checksums_; }
 
   enum class Need { kRequired, kOptional };
   /// A file that has not changed since the last time is not sent again. One that broke off goes on where it ended.

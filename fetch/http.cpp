@@ -24,12 +24,6 @@ constexpr const char* kLocalFile = "file:";
 #define SHOAL_VERSION "0"
 #endif
 
-std::string lower(std::string_view text) {
-  std::string lowered(text);
-  std::ranges::transform(lowered, lowered.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return lowered;
-}
-
 /// "https://host:443", with the port also if it is the scheme's own. Empty if curl cannot read the URL.
 std::string origin_of(const std::string& url) {
   const std::unique_ptr<CURLU, void (*)(CURLU*)> parts(::curl_url(), ::curl_url_cleanup);
@@ -115,6 +109,12 @@ std::optional<std::uint64_t> HttpReply::length() const {
   std::uint64_t bytes = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
   return error == std::errc() && end == text.data() + text.size() ? std::optional(bytes) : std::nullopt;
+}
+
+std::string lower(std::string_view text) {
+  std::string lowered(text);
+  std::ranges::transform(lowered, lowered.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return lowered;
 }
 
 std::optional<std::int64_t> http_date(const std::string& text) {

@@ -39,6 +39,9 @@ struct HttpReply {
   bool is_success() const { return status >= 200 && status < 300; }
 };
 
+/// ASCII letters in lower case.
+std::string lower(std::string_view text);
+
 /// Seconds since 1970 of "Sun, 06 Nov 1994 08:49:37 GMT"; nothing for other texts.
 std::optional<std::int64_t> http_date(const std::string& text);
 

@@ -14,8 +14,6 @@ bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-bool is_web(std::string_view scheme) { return scheme == "http" || scheme == "https"; }
-
 Status check_authority(std::string_view url, std::string_view scheme, std::string_view authority) {
   const auto is_fine = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("-._:[]").find(c) != std::string_view::npos;
@@ -24,8 +22,7 @@ Status check_authority(std::string_view url, std::string_view scheme, std::strin
     return invalid_argument("'{}': write {}://{}/PATH", url, scheme, scheme == "s3" ? "BUCKET" : "HOST[:PORT]");
   if (scheme == "s3" && authority.find_first_of(":[]") != authority.npos)
     return invalid_argument("'{}': an s3:// URL begins with a bucket; the server is given by AWS_ENDPOINT_URL", url);
-  const char* const allowed = std::getenv("SHOAL_FETCH_HTTP");
-  if (scheme == "http" && !is_loopback(authority) && !(allowed && std::string_view(allowed) == "1")) {
+  if (scheme == "http" && !is_loopback(authority) && !may_use_http()) {
     return invalid_argument(
         "'{}': http:// is neither encrypted nor proves who answers: use https://, or set SHOAL_FETCH_HTTP=1 to fetch from hosts "
         "other than this one all the same",
@@ -35,6 +32,13 @@ Status check_authority(std::string_view url, std::string_view scheme, std::strin
 }
 
 }  // namespace
+
+bool is_web(std::string_view scheme) { return scheme == "http" || scheme == "https"; }
+
+bool may_use_http() {
+  const char* const allowed = std::getenv("SHOAL_FETCH_HTTP");
+  return allowed && std::string_view(allowed) == "1";
+}
 
 std::string_view without_epoch(std::string_view name) {
   const std::size_t at = name.rfind('@');

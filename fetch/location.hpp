@@ -26,6 +26,12 @@ struct Location {
 ///           machine, unless SHOAL_FETCH_HTTP=1
 Result<Location> parse_location(std::string_view url);
 
+/// "http" and "https".
+bool is_web(std::string_view scheme);
+
+/// SHOAL_FETCH_HTTP=1: http:// to other machines, too.
+bool may_use_http();
+
 /// Any URL for errors and logs: without user and query, where redirects carry signatures and tokens.
 std::string shown_url(std::string_view url);
 

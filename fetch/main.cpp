@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <new>
 #include <string_view>
 
 #include "fetch/model_fetch.hpp"
@@ -55,7 +56,7 @@ std::vector<fs::path> readable_files(const Location& location) {
   return files;
 }
 
-Result<FetchedModel> fetch(const ModelRequest& request, int control) {
+Result<FetchedModel> fetch(const ModelRequest& request, int control) try {
   SHOAL_ASSIGN_OR_RETURN(const Location location, parse_location(request.path));
   SHOAL_ASSIGN_OR_RETURN(const Limits limits, limits_from_environment());
   SHOAL_ASSIGN_OR_RETURN(const fs::path cache, make_cache());
@@ -73,6 +74,11 @@ Result<FetchedModel> fetch(const ModelRequest& request, int control) {
   SHOAL_ASSIGN_OR_RETURN(const auto source, make_source(location, client, course));
   SHOAL_RETURN_IF_ERROR(fetch::enter_sandbox(cache, readable_files(location)));
   return fetch_model(request, location, *source, client, course, cache);
+} catch (const std::bad_alloc&) {
+  return failed_precondition("{}: it takes more memory than a fetch may have: give the model a directory with fewer files",
+                             request.path);
+} catch (const std::exception& error) {
+  return internal_error("{}: fetching it failed: {}: please report this", request.path, error.what());
 }
 
 Status serve(int control) try {

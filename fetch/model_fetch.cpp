@@ -78,14 +78,11 @@ class ModelFetch {
     if (const ModelKind* const kind = kind_of(name)) prefix = name.substr(0, name.size() - kind->graph_suffix.size());
     SHOAL_ASSIGN_OR_RETURN(const bool is_listed, parent.list(prefix));
     for (const std::string& each : {name, stem}) {
-      if (!parent.has_directory(each)) continue;
-      epoch_ = name.substr(each.size());
-      return take_sub_directory(each);
+      if (parent.has_directory(each)) return take_sub_directory(each);
     }
-    const bool is_web = location_.scheme == "http" || location_.scheme == "https";
-    if (is_web && !(is_listed && is_model_prefix(picture() / prefix))) {
+    if (is_web(location_.scheme) && !(is_listed && is_model_prefix(picture() / prefix))) {
       SHOAL_ASSIGN_OR_RETURN(const bool is_there, try_names(parent, prefix));
-      if (!is_there) return try_directory(prefix);
+      if (!is_there) return try_directory(stem);
     }
     SHOAL_ASSIGN_OR_RETURN(const ModelFiles files, find(parent, picture() / name));
     SHOAL_RETURN_IF_ERROR(take_model(files, parent, parent));
@@ -99,7 +96,9 @@ class ModelFetch {
     return find_model(path.string());
   }
 
+  /// `name` is that of the URL, or that without its epoch.
   Result<fs::path> take_sub_directory(const std::string& name) {
+    epoch_ = location_.name.substr(name.size());
     SHOAL_ASSIGN_OR_RETURN(RemoteDirectory base, open(location_.directory + name + "/", "directory", picture() / name));
     SHOAL_ASSIGN_OR_RETURN(const bool is_listed, base.list({}));
     return is_listed ? take_directory(base) : no_list(base);
@@ -134,6 +133,7 @@ class ModelFetch {
 
   /// The last resort: what looks like the prefix of a model may be a directory.
   Result<fs::path> try_directory(const std::string& name) {
+    epoch_ = location_.name.substr(name.size());
     SHOAL_ASSIGN_OR_RETURN(RemoteDirectory base, open(location_.directory + name + "/", "directory", picture() / name));
     SHOAL_ASSIGN_OR_RETURN(const bool is_listed, base.list({}));
     if (is_listed) return take_directory(base);

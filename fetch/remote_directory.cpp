@@ -30,8 +30,8 @@ Result<RemoteDirectory> RemoteDirectory::open(const FetchTools& tools, const std
   const FileRecord& record = made.taken_.at(kChecksums);
   const auto text = read_text_file(made.cache().path_of(record));
   if (!text.ok()) return text.status().with_context(made.url_of(kChecksums));
-  SHOAL_ASSIGN_OR_RETURN(made.checksums_, parse_checksums(*text, made.url_of(kChecksums)));
-  made.files_.set_checksums(made.checksums_);
+  SHOAL_ASSIGN_OR_RETURN(auto checksums, parse_checksums(*text, made.url_of(kChecksums)));
+  made.files_.set_checksums(std::move(checksums));
   return made;
 }
 
@@ -45,11 +45,12 @@ Status RemoteDirectory::draw(const std::string& name) {
 Result<bool> RemoteDirectory::list(const std::string& prefix) {
   SHOAL_ASSIGN_OR_RETURN(const auto listed, tools_.source.list(directory(), prefix));
   if (!listed) {
-    if (checksums_.size() > kMostNames) return too_many_names(url_of(kChecksums));
-    for (const auto& [name, checksum] : checksums_) {
+    const auto& checksums = files_.checksums();
+    if (checksums.size() > kMostNames) return too_many_names(url_of(kChecksums));
+    for (const auto& [name, checksum] : checksums) {
       if (name.starts_with(prefix)) SHOAL_RETURN_IF_ERROR(draw(name));
     }
-    return !checksums_.empty();
+    return !checksums.empty();
   }
   for (const RemoteFile& file : *listed) {
     if (!file.is_directory) continue;

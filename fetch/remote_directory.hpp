@@ -52,7 +52,6 @@ class RemoteDirectory {
   FileFetcher files_;
   std::filesystem::path picture_;
   std::set<std::string> directories_;
-  std::map<std::string, std::string> checksums_;
   std::map<std::string, FileRecord> taken_;
 };
 

@@ -73,9 +73,7 @@ class S3Source final : public Source {
       return text.starts_with(directory) ? std::string(text.substr(directory.size())) : std::string();
     };
     for (const pugi::xml_node& each : list.children("Contents")) {
-      RemoteFile file{.name = name_of(each.child_value("Key")),
-                      .size_bytes = each.child("Size").text().as_ullong(),
-                      .version = each.child_value("ETag")};
+      RemoteFile file{.name = name_of(each.child_value("Key"))};
       if (is_file_name(file.name)) files.push_back(std::move(file));
     }
     for (const pugi::xml_node& each : list.children("CommonPrefixes")) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
@@ -53,11 +52,7 @@ class WebSource final : public Source {
   }
   HttpRequest request(const std::string& directory, const std::string& name, std::uint64_t from,
                       std::vector<std::string> headers) const override {
-    const char* const allowed = std::getenv("SHOAL_FETCH_HTTP");
-    return {.url = location_.url_of(directory, name),
-            .headers = std::move(headers),
-            .from = from,
-            .allows_http = allowed && std::string_view(allowed) == "1"};
+    return {.url = location_.url_of(directory, name), .headers = std::move(headers), .from = from, .allows_http = may_use_http()};
   }
   std::string remedy() const override { return "write user and password for this host into ~/.netrc if it wants them"; }
 
@@ -81,7 +76,6 @@ class FileSource final : public Source {
     if (error) return status_from_errno("list", path.string(), error.value());
     return std::optional(std::move(files));
   }
-  bool has_versions_apart() const override { return true; }
   Result<std::optional<RemoteFile>> find(const std::string& directory, const std::string& name) override {
     struct stat info {};
     const std::string path = "/" + directory + name;

@@ -17,8 +17,8 @@ namespace shoal::fetch {
 struct RemoteFile {
   std::string name;
   bool is_directory = false;
-  std::uint64_t size_bytes = 0;
-  std::string version;  ///< changes when the file is written again
+  std::uint64_t size_bytes = 0;  ///< of find(), like the version
+  std::string version;           ///< changes when the file is written again
 };
 
 ///   Threads  thread-bound
@@ -32,9 +32,8 @@ class Source {
   ///   Errors     kNotFound: no such directory; those of error_of() and HttpClient::get(); kDataLoss: the list cannot be read
   virtual Result<std::optional<std::vector<RemoteFile>>> list(const std::string& directory, const std::string& prefix) = 0;
 
-  /// Whether find() must be asked before a file is fetched, because the answer that brings the file does not tell its version.
-  virtual bool has_versions_apart() const { return false; }
-  /// The file as it is now; nothing if there is none.
+  /// The file as it is now; nothing if there is none. Without a version, and without asking, if the answer that brings the file
+  /// tells it.
   virtual Result<std::optional<RemoteFile>> find(const std::string& directory, const std::string& name);
 
   /// How the file is asked for, signed now.

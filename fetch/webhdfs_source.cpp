@@ -37,8 +37,6 @@ class WebHdfsSource final : public Source {
     });
   }
 
-  bool has_versions_apart() const override { return true; }
-
   Result<std::optional<RemoteFile>> find(const std::string& directory, const std::string& name) override {
     const std::string what = location_.url_of(directory, name);
     std::string text;
