@@ -112,13 +112,9 @@ Result<Engine> load_for_shapes(const std::string& path, EngineOptions options, s
   const Working working = loading(path);
   if (shapes.empty()) return load_visibly(path, options, working);
   SHOAL_ASSIGN_OR_RETURN(const Checkpoint checkpoint, look_into(path));
-  std::vector<TensorSpec> set(shapes.begin(), shapes.end());
-  for (TensorSpec& input : set) {
+  for (const TensorSpec& input : shapes)
     SHOAL_RETURN_IF_ERROR(check_input_name(checkpoint.name, checkpoint.inputs, checkpoint.labels, input.name));
-    const auto known = std::ranges::find(checkpoint.config.inputs, input.name, &TensorSpec::name);
-    if (known != checkpoint.config.inputs.end()) input.dtype = known->dtype;
-  }
-  if (!checkpoint.has_shapes()) options.shapes = {std::move(set)};
+  if (!checkpoint.has_shapes()) options.shapes = {std::vector(shapes.begin(), shapes.end())};
   return load_visibly(path, options, working);
 }
 
