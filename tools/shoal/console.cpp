@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
@@ -127,14 +128,26 @@ std::string align_columns(const std::vector<std::vector<std::string>>& rows, con
   return printable(std::move(text));
 }
 
+std::string number_text(double number, const char* pattern) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), pattern, number);
+  return text.data();
+}
+
 std::string format_bytes(std::uint64_t bytes) {
   constexpr std::array kUnits{"B", "kB", "MB", "GB", "TB"};
   double value = static_cast<double>(bytes);
   std::size_t unit = 0;
   while (value >= 1000 && unit + 1 < kUnits.size()) value /= 1000, ++unit;
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
-  return text.data();
+  return format("{} {}", number_text(value, unit == 0 ? "%.0f" : "%.1f"), kUnits[unit]);
+}
+
+Status write_file(const std::filesystem::path& file, std::string_view bytes) {
+  errno = 0;
+  std::ofstream out(file, std::ios::binary);
+  out << bytes;
+  out.close();
+  return out ? Status() : status_from_errno("write", file.string(), errno == 0 ? EIO : errno);
 }
 
 }  // namespace shoal::tool

@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -87,7 +89,12 @@ std::string printable(std::string text);
 /// Lines with aligned columns, printable. All rows have the same length; `right_aligned` says which columns are aligned to the
 /// right.
 std::string align_columns(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right_aligned);
+/// printf() of one number.
+std::string number_text(double number, const char* pattern);
 /// "12.3 MB".
 std::string format_bytes(std::uint64_t bytes);
+
+/// Replaces a file by these bytes. Errors: those of writing (names the file).
+Status write_file(const std::filesystem::path& file, std::string_view bytes);
 
 }  // namespace shoal::tool

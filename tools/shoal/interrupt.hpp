@@ -5,8 +5,13 @@
 
 #include <array>
 #include <chrono>
+#include <cstdint>
 
 namespace shoal::tool {
+
+inline std::chrono::nanoseconds nanoseconds_of(double seconds) {
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
+}
 
 /// While it exists, the first SIGINT or SIGTERM is only remembered. A second one kills the process, as usual. A process has one
 /// of them at a time.

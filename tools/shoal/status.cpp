@@ -78,11 +78,6 @@ Status check_ready(const json& stats) {
 std::string text_of(const json& value) {
   return value.is_string() ? printable(value.get<std::string>()) : value.is_null() ? "-" : value.dump();
 }
-std::string double_text(double number, const char* pattern) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), pattern, number);
-  return text.data();
-}
 
 /// One line for all workers of a model, if requests needed programs that were not compiled at load.
 std::string programs_text(const json& model) {
@@ -144,8 +139,8 @@ std::string model_text(const json& model) {
                  text_of(counts.at("worker_deaths")));
   const json& latency = model.at("latency_ms");
   const auto times = [&](const char* what) {
-    return format("{} {} (p99 {})", what, double_text(latency.at(what).at("p50").get<double>(), "%.3g"),
-                  double_text(latency.at(what).at("p99").get<double>(), "%.3g"));
+    return format("{} {} (p99 {})", what, number_text(latency.at(what).at("p50").get<double>(), "%.3g"),
+                  number_text(latency.at(what).at("p99").get<double>(), "%.3g"));
   };
   text += format("  ms        {}, {}, {}\n", times("total"), times("queue"), times("compute"));
   return text + faults_text(model) + programs_text(model) + copied_text(model);
@@ -173,7 +168,7 @@ std::uint64_t pss_of(const json& process) {
 std::string status_text(const json& stats) {
   const json& daemon = stats.at("supervisor");
   std::string text = format("daemon: pid {} in {}, up {} s, {} clients with {} of tensors\n", text_of(daemon.at("pid")),
-                            text_of(daemon.at("directory")), double_text(daemon.at("uptime_s").get<double>(), "%.0f"),
+                            text_of(daemon.at("directory")), number_text(daemon.at("uptime_s").get<double>(), "%.0f"),
                             text_of(daemon.at("clients")), format_bytes(daemon.value("arena_allocated_bytes", std::uint64_t{0})));
   std::vector<std::vector<std::string>> rows{{"process", "pid", "state", "answered", "shared", "private", "share"},
                                              process_row("daemon", daemon, "")};

@@ -159,11 +159,8 @@ json model_json(const json& now, const TopSample& before, const TopSample& after
           {"workers", workers}};
 }
 
-std::string number_text(const json& value, const char* pattern) {
-  if (!value.is_number()) return "-";
-  char text[32];
-  std::snprintf(text, sizeof text, pattern, value.get<double>());
-  return text;
+std::string number_or_dash(const json& value, const char* pattern) {
+  return value.is_number() ? number_text(value.get<double>(), pattern) : "-";
 }
 std::string bytes_text(const json& value) {
   return value.is_number() ? format_bytes(static_cast<std::uint64_t>(value.get<double>())) : "-";
@@ -174,7 +171,7 @@ Finish top(Pool& pool, const TopOptions& options) {
   Pages pages(!options.once, options.json);
   auto before = look(pool);
   if (!before.ok()) return daemon_failure(before.status());
-  const std::chrono::nanoseconds interval(static_cast<std::int64_t>(options.interval_s * 1e9));
+  const auto interval = nanoseconds_of(options.interval_s);
   do {
     if (interrupt.wait_for(interval)) return {};
     auto after = look(pool);
@@ -207,24 +204,24 @@ std::string top_text(const json& top) {
   const json& daemon = top.at("supervisor");
   std::string text =
       format("daemon: pid {} in {}, up {} s, {} clients, cpu {}, {}\n\n", daemon.at("pid").dump(),
-             printable(daemon.at("directory").get<std::string>()), number_text(daemon.at("uptime_s"), "%.0f"),
-             daemon.at("clients").dump(), number_text(daemon.at("cpu"), "%.2f"), bytes_text(daemon.at("pss_bytes")));
+             printable(daemon.at("directory").get<std::string>()), number_or_dash(daemon.at("uptime_s"), "%.0f"),
+             daemon.at("clients").dump(), number_or_dash(daemon.at("cpu"), "%.2f"), bytes_text(daemon.at("pss_bytes")));
   std::vector<std::vector<std::string>> models{
       {"model", "state", "requests/s", "failed/s", "p50 ms", "p99 ms", "waiting", "running", "copied/s", "workers", "deaths"}};
   std::vector<std::vector<std::string>> workers{{"worker", "pid", "state", "cpu", "memory", "answered", "held"}};
   std::string reasons;
   for (const json& model : top.at("models")) {
     const std::string name = format("{} {}", model.at("name").get<std::string>(), model.at("version").dump());
-    models.push_back({name, model.at("state").get<std::string>(), number_text(model.at("requests_per_s"), "%.1f"),
-                      number_text(model.at("failed_per_s"), "%.1f"), number_text(model.at("p50_ms"), "%.3g"),
-                      number_text(model.at("p99_ms"), "%.3g"), model.at("queue").dump(), model.at("running").dump(),
+    models.push_back({name, model.at("state").get<std::string>(), number_or_dash(model.at("requests_per_s"), "%.1f"),
+                      number_or_dash(model.at("failed_per_s"), "%.1f"), number_or_dash(model.at("p50_ms"), "%.3g"),
+                      number_or_dash(model.at("p99_ms"), "%.3g"), model.at("queue").dump(), model.at("running").dump(),
                       bytes_text(model.at("copied_bytes_per_s")),
                       format("{}/{}", model.at("workers_ready").dump(), model.at("workers_wanted").dump()),
                       model.at("deaths").dump()});
     for (const json& worker : model.at("workers")) {
       workers.push_back({name, worker.at("pid").dump(), worker.at("state").get<std::string>(),
-                         number_text(worker.at("cpu"), "%.2f"), bytes_text(worker.at("pss_bytes")), worker.at("answered").dump(),
-                         worker.at("held").dump()});
+                         number_or_dash(worker.at("cpu"), "%.2f"), bytes_text(worker.at("pss_bytes")),
+                         worker.at("answered").dump(), worker.at("held").dump()});
     }
     if (const auto reason = model.at("reason").get<std::string>(); !reason.empty())
       reasons += printable(name + ": " + reason) + "\n";

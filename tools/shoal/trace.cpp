@@ -1,6 +1,5 @@
 // shoal trace: the last events of workers, as a trace file.
 #include <CLI/CLI.hpp>
-#include <fstream>
 #include <memory>
 
 #include "shm/base/errors.hpp"
@@ -42,11 +41,7 @@ Finish trace(Pool& pool, const TraceOptions& options, Invocation& invocation) {
   for (const json& pid : description.at("left_out"))
     invocation.console.warn(
         format("the events of worker {} did not fit into the answer: get them with --pid {}", pid.dump(), pid.dump()));
-  errno = 0;
-  std::ofstream file(options.file);
-  file << json_text(*picture) << '\n';
-  file.close();
-  if (!file) return status_from_errno("write", options.file, errno == 0 ? EIO : errno);
+  SHOAL_RETURN_IF_ERROR(write_file(options.file, json_text(*picture) + "\n"));
   std::printf("%zu workers, %zu events in %s\n", description.at("workers").size(), recorded->events.size() / 32,
               options.file.c_str());
   return {};

@@ -44,7 +44,7 @@ Finish watch_daemon(double interval_s, bool is_json, const std::function<Result<
   auto pool = Pool::connect({.arena_limit_bytes = 0});
   if (!pool.ok()) return daemon_failure(pool.status());
   Pages pages(true, is_json);
-  const auto interval = std::chrono::nanoseconds(static_cast<std::int64_t>(interval_s * 1e9));
+  const auto interval = nanoseconds_of(interval_s);
   bool is_waiting = false;
   while (!interrupt.came() && std::ferror(stdout) == 0) {
     const Result<std::string> page = pool.ok() ? ask_for_page(*pool, look) : pool.status();

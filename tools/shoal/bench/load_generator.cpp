@@ -42,11 +42,11 @@ class LoadGenerator::Run {
   Run(const LoadGenerator& generator, const LoadPoint& load)
       : generator_(generator), options_(generator.options_), queue_(generator.client_), random_(options_.seed) {
     measured_.load = load;
-    start_ = SteadyClock::now();
-    from_ = start_ + options_.warmup;
+    const Time start = SteadyClock::now();
+    from_ = start + options_.warmup;
     until_ = from_ + options_.duration;
-    if (load.is_open()) next_arrival_ = start_;
-    for (std::uint32_t i = 0; i < load.in_flight; ++i) free_.push(start_);
+    if (load.is_open()) next_arrival_ = start;
+    for (std::uint32_t i = 0; i < load.in_flight; ++i) free_.push(start);
   }
 
   Result<Measurement> run(const Interrupt& interrupt, const Watcher& watcher) {
@@ -144,7 +144,6 @@ class LoadGenerator::Run {
       if (measured_.first_failure.ok()) measured_.first_failure = outcome.outputs.status();
       return;
     }
-    ++measured_.ok;
     measured_.total_ns.add(to_ns(now - sent.due));
     measured_.queue_ns.add(to_ns(outcome.queue_time));
     measured_.compute_ns.add(to_ns(outcome.compute_time));
@@ -162,7 +161,7 @@ class LoadGenerator::Run {
   CompletionQueue queue_;
   std::mt19937_64 random_;
   Measurement measured_;
-  Time start_, from_, until_;
+  Time from_, until_;
   Time next_arrival_;                                                      // open loop
   std::priority_queue<Time, std::vector<Time>, std::greater<Time>> free_;  // closed loop: when each may be sent again
   std::vector<Request> requests_;  // the tag is the index; only as many as were under way at once

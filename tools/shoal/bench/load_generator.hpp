@@ -29,7 +29,6 @@ struct Measurement {
   LoadPoint load;
   double seconds = 0;                              ///< how long was measured; less than asked for after an interrupt
   std::uint64_t requests = 0;                      ///< that ended
-  std::uint64_t ok = 0;                            ///< of these, that were answered
   std::uint64_t answers = 0;                       ///< answers that came within `seconds`
   std::map<StatusCode, std::uint64_t> failures;    ///< the others
   Status first_failure;                            ///< OK if there was none
@@ -38,6 +37,7 @@ struct Measurement {
   std::map<std::uint16_t, std::uint64_t> batches;  ///< requests that ran together -> answered requests
   bool is_cut = false;                             ///< an interrupt ended it
 
+  std::uint64_t ok() const { return total_ns.count(); }  ///< of `requests`, that were answered
   double answers_per_s() const { return seconds > 0 ? static_cast<double>(answers) / seconds : 0; }
   double mean_batch() const;  ///< 0 = not known
 };

@@ -37,8 +37,6 @@ std::vector<LoadPoint> loads_of(const BenchOptions& options) {
   return loads;
 }
 
-std::chrono::nanoseconds seconds(double s) { return std::chrono::nanoseconds(static_cast<std::int64_t>(s * 1e9)); }
-
 /// Measures the loads until one of them is interrupted.
 Result<std::vector<Measurement>> measure_all(const BenchOptions& options, const LoadGenerator& generator) {
   std::vector<Measurement> measurements;
@@ -62,7 +60,7 @@ Result<std::vector<Measurement>> measure_all(const BenchOptions& options, const 
 
 /// The error of a measurement without an answer; OK if there was one.
 Finish judge(const std::vector<Measurement>& measurements) {
-  if (std::ranges::any_of(measurements, [](const Measurement& one) { return one.ok > 0; })) return {};
+  if (std::ranges::any_of(measurements, [](const Measurement& one) { return one.ok() > 0; })) return {};
   for (const Measurement& one : measurements) {
     if (!one.first_failure.ok()) return daemon_failure(one.first_failure.with_context("no request was answered"));
   }
@@ -91,8 +89,8 @@ Finish measure(const BenchOptions& options, const Client& client, const std::str
   const auto info = model->info();
   SHOAL_ASSIGN_OR_RETURN(Tensors inputs, make_inputs(client, *info, given.files, given.shapes, options.seed));
   const LoadGenerator generator(client, *model, std::move(inputs),
-                                {.duration = seconds(options.duration_s),
-                                 .warmup = seconds(options.warmup_s),
+                                {.duration = nanoseconds_of(options.duration_s),
+                                 .warmup = nanoseconds_of(options.warmup_s),
                                  .timeout = std::chrono::milliseconds(options.timeout_ms),
                                  .is_even = options.is_even,
                                  .seed = options.seed,

@@ -2,10 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <fstream>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -24,12 +21,6 @@ constexpr std::array<Color, std::size(kPercentiles)> kColors{Color{0.16, 0.44, 0
 constexpr double kWidth = 860, kHeight = 600, kLeft = 72, kRight = kWidth - 84;
 constexpr double kTimesTop = 84, kTimesBottom = 360, kAnswersTop = 418, kAnswersBottom = 536;
 constexpr double kTextSize = 12, kLineHeight = 15;
-
-std::string tick_text(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.6g", value);
-  return text.data();
-}
 
 /// Places numbers between two ends of a line, by their size or by their logarithm.
 class Axis {
@@ -100,7 +91,7 @@ void draw_grid(Canvas& canvas, const Axis& y, int lines) {
   for (const double tick : y.ticks(lines)) {
     const double place = y.place(tick);
     canvas.line({kLeft, place}, {kRight, place}, kGrid, 1);
-    canvas.text({kLeft - 8, place + 4}, tick_text(tick), kTextSize, kFaint, Align::kRight);
+    canvas.text({kLeft - 8, place + 4}, number_text(tick, "%.6g"), kTextSize, kFaint, Align::kRight);
   }
 }
 
@@ -124,7 +115,7 @@ void draw_loads(Canvas& canvas, std::span<const Measurement> measurements, const
   double free_from = 0;
   for (const Measurement& measured : measurements) {
     const double place = x.place(measured.load.x());
-    const std::string text = tick_text(measured.load.x());
+    const std::string text = number_text(measured.load.x(), "%.6g");
     const double half = 3.6 * static_cast<double>(text.size()) + 4;
     canvas.line({place, kAnswersBottom}, {place, kAnswersBottom + 4}, kFaint, 1);
     if (place - half < free_from) continue;
@@ -182,14 +173,6 @@ Status write_plot(const std::filesystem::path& file, const std::string& model, s
   draw_loads(canvas, sorted, x);
   SHOAL_ASSIGN_OR_RETURN(const std::string bytes, canvas.finish());
   return write_file(file, bytes);
-}
-
-Status write_file(const std::filesystem::path& file, const std::string& bytes) {
-  errno = 0;
-  std::ofstream out(file, std::ios::binary);
-  out << bytes;
-  out.close();
-  return out ? Status() : status_from_errno("write", file.string(), errno == 0 ? EIO : errno);
 }
 
 }  // namespace shoal::tool

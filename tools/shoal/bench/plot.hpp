@@ -16,7 +16,4 @@ Status check_plot_file(const std::string& file);
 ///   Errors  those of writing the file (names it)
 Status write_plot(const std::filesystem::path& file, const std::string& model, std::span<const Measurement> measurements);
 
-/// Replaces a file by these bytes. Errors: those of writing (names the file).
-Status write_file(const std::filesystem::path& file, const std::string& bytes);
-
 }  // namespace shoal::tool

@@ -1,7 +1,6 @@
 #include "tools/shoal/bench/report.hpp"
 
-#include <array>
-#include <cstdio>
+#include <optional>
 
 #include "shm/base/errors.hpp"
 #include "tools/shoal/console.hpp"
@@ -16,28 +15,29 @@ constexpr double kLateMs = 1;
 
 double to_ms(std::uint64_t ns) { return static_cast<double>(ns) / 1e6; }
 
-std::string number(double value, const char* pattern = "%.4g") {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), pattern, value);
-  return text.data();
+/// The time that so many do not exceed; 1: the longest. Nothing if there are none.
+std::optional<double> ms_at(const FineHistogram& times, double fraction) {
+  if (times.count() == 0) return std::nullopt;
+  return to_ms(fraction < 1 ? times.quantile(fraction) : times.max());
 }
 
 /// Three digits at least, and no exponent.
 std::string ms_text(const FineHistogram& times, double fraction) {
-  if (times.count() == 0) return "-";
-  const double ms = to_ms(fraction < 1 ? times.quantile(fraction) : times.max());
-  return number(ms, ms < 1 ? "%.3f" : ms < 10 ? "%.2f" : ms < 100 ? "%.1f" : "%.0f");
+  const auto ms = ms_at(times, fraction);
+  return ms ? number_text(*ms, *ms < 1 ? "%.3f" : *ms < 10 ? "%.2f" : *ms < 100 ? "%.1f" : "%.0f") : "-";
 }
 
 std::string load_text(const LoadPoint& load) {
-  return load.is_open() ? number(load.rate, "%.6g") + "/s" : format("{}", load.in_flight);
+  return load.is_open() ? number_text(load.rate, "%.6g") + "/s" : format("{}", load.in_flight);
 }
 
 json times_json(const FineHistogram& times) {
-  json object;
-  for (const auto& [name, fraction] : kPercentiles)
-    object[name] = times.count() == 0 ? json() : json(to_ms(times.quantile(fraction)));
-  object["max"] = times.count() == 0 ? json() : json(to_ms(times.max()));
+  const auto at = [&](double fraction) {
+    const auto ms = ms_at(times, fraction);
+    return ms ? json(*ms) : json();
+  };
+  json object{{"max", at(1)}};
+  for (const auto& [name, fraction] : kPercentiles) object[name] = at(fraction);
   return object;
 }
 
@@ -47,7 +47,7 @@ json load_json(const Measurement& measured) {
   for (const auto& [size, count] : measured.batches) batches[std::to_string(size)] = count;
   json object{{"seconds", measured.seconds},
               {"requests", measured.requests},
-              {"ok", measured.ok},
+              {"ok", measured.ok()},
               {"failed", failed},
               {"answers_per_s", measured.answers_per_s()},
               {"total_ms", times_json(measured.total_ns)},
@@ -71,13 +71,13 @@ std::string to_table(std::span<const Measurement> measurements) {
   std::vector<std::vector<std::string>> rows{{is_open ? "rate" : "in flight", "answers/s", "answered", "failed", "p50 ms", "p90",
                                               "p99", "p99.9", "max", "queue", "compute", "batch"}};
   for (const Measurement& measured : measurements) {
-    std::vector<std::string> row{load_text(measured.load), number(measured.answers_per_s(), "%.1f"), format("{}", measured.ok),
-                                 format("{}", measured.requests - measured.ok)};
+    std::vector<std::string> row{load_text(measured.load), number_text(measured.answers_per_s(), "%.1f"),
+                                 format("{}", measured.ok()), format("{}", measured.requests - measured.ok())};
     for (const Percentile& percentile : kPercentiles) row.push_back(ms_text(measured.total_ns, percentile.fraction));
     row.push_back(ms_text(measured.total_ns, 1));
     row.push_back(ms_text(measured.queue_ns, 0.5));
     row.push_back(ms_text(measured.compute_ns, 0.5));
-    row.push_back(measured.mean_batch() > 0 ? number(measured.mean_batch(), "%.2f") : "-");
+    row.push_back(measured.mean_batch() > 0 ? number_text(measured.mean_batch(), "%.2f") : "-");
     rows.push_back(std::move(row));
   }
   return align_columns(rows, std::vector<bool>(rows.front().size(), true));
@@ -96,12 +96,12 @@ std::string to_csv(std::span<const Measurement> measurements) {
       "compute_p50_ms,compute_p99_ms,mean_batch,late_p99_ms\n";
   for (const Measurement& measured : measurements) {
     const LoadPoint& load = measured.load;
-    text += (load.is_open() ? "," + number(load.rate, "%.9g") : format("{},", load.in_flight));
-    text += format(",{},{},{},{},{}", number(measured.seconds), measured.requests, measured.ok, measured.requests - measured.ok,
-                   number(measured.answers_per_s(), "%.6g"));
+    text += (load.is_open() ? "," + number_text(load.rate, "%.9g") : format("{},", load.in_flight));
+    text += format(",{},{},{},{},{}", number_text(measured.seconds, "%.4g"), measured.requests, measured.ok(),
+                   measured.requests - measured.ok(), number_text(measured.answers_per_s(), "%.6g"));
     const auto add = [&](const FineHistogram& times, double fraction) {
       text += ",";
-      if (times.count() > 0) text += number(to_ms(fraction < 1 ? times.quantile(fraction) : times.max()), "%.6g");
+      if (const auto ms = ms_at(times, fraction)) text += number_text(*ms, "%.6g");
     };
     for (const Percentile& percentile : kPercentiles) add(measured.total_ns, percentile.fraction);
     add(measured.total_ns, 1);
@@ -109,7 +109,7 @@ std::string to_csv(std::span<const Measurement> measurements) {
       add(*times, 0.5);
       add(*times, 0.99);
     }
-    text += measured.mean_batch() > 0 ? "," + number(measured.mean_batch()) : ",";
+    text += measured.mean_batch() > 0 ? "," + number_text(measured.mean_batch(), "%.4g") : ",";
     add(measured.late_ns, 0.99);
     text += "\n";
   }
@@ -131,13 +131,13 @@ std::vector<std::string> warnings_of(std::span<const Measurement> measurements) 
     const auto due = static_cast<double>(measured.requests);
     if (measured.load.is_open() && !measured.is_cut && static_cast<double>(measured.answers) < kReached * due - 1)
       warnings.push_back(format("{}: not reached: {} requests a second were due, {} were answered", load,
-                                number(due / measured.seconds, "%.1f"), number(measured.answers_per_s(), "%.1f")));
+                                number_text(due / measured.seconds, "%.1f"), number_text(measured.answers_per_s(), "%.1f")));
     if (const double late = to_ms(measured.late_ns.quantile(0.99)); late > kLateMs)
       warnings.push_back(
           format("{}: this program sent 1 % of the requests more than {} ms late: it needs a core of its own, or the "
                  "rate is too high for one thread",
-                 load, number(late, "%.1f")));
-    if (measured.is_cut) warnings.push_back(format("{}: interrupted after {} s", load, number(measured.seconds, "%.1f")));
+                 load, number_text(late, "%.1f")));
+    if (measured.is_cut) warnings.push_back(format("{}: interrupted after {} s", load, number_text(measured.seconds, "%.1f")));
   }
   return warnings;
 }
