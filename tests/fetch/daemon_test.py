@@ -42,12 +42,6 @@ class Daemons(FetchTest):
         return [pid for pid in cli.processes_of(daemon.directory)
                 if Path(f"/proc/{pid}/comm").read_text().strip() == "shoal-fetch"]
 
-    def wait_for(self, condition, what, seconds=30):
-        deadline = time.monotonic() + seconds
-        while not condition():
-            self.assertLess(time.monotonic(), deadline, what)
-            time.sleep(0.02)
-
     def log_of(self, daemon):
         return Path(daemon.log.name).read_text()
 

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import unittest
 from pathlib import Path
 
@@ -32,6 +33,16 @@ class FetchTest(cli.ShoalTest):
 
     def fetch(self, url, into="out", **options):
         return self.shoal("fetch", url, self.tmp / into, **options)
+
+    def wait_for(self, condition, what, seconds=30):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, what)
+            time.sleep(0.01)
+
+    def wait_for_part(self, size):
+        """A fetch has begun, and so many bytes of a file have come."""
+        self.wait_for(lambda: any(part.stat().st_size > size for part in self.cache.rglob("*.part")), "nothing comes")
 
     def assert_fetched(self, run, into="out", source=SHAPES, names=None):
         """The files in the directory are those of `source`, byte for byte, and nothing else is there."""

@@ -70,10 +70,7 @@ class Kills(FetchTest):
                 os.kill(victim, signal.SIGKILL)
                 killed += 1
             finished += command.wait() == 0
-            deadline = time.monotonic() + 10
-            while any(is_alive(pid) for pid in fetchers):
-                self.assertLess(time.monotonic(), deadline, "the fetcher outlives who asked it")
-                time.sleep(0.005)
+            self.wait_for(lambda: not any(map(is_alive, fetchers)), "the fetcher outlives who asked it", 10)
             with self.subTest(seed=seed, round=round_):
                 self.assert_copies_are_whole()
                 for name in os.listdir(self.tmp / "out") if (self.tmp / "out").exists() else []:
@@ -97,10 +94,7 @@ class Kills(FetchTest):
         params = f"/m/{PREFIX}-0000.params"
         self.double.faults = {params: Fault("slow", 0.05)}
         command = subprocess.Popen([BIN / "shoal", "fetch", self.url, self.tmp / "out"], env=self.environment, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 20
-        while not [part for part in self.cache.rglob("*.part") if part.stat().st_size > 10_000]:
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.01)
+        self.wait_for_part(10_000)
         os.kill(children_of(command.pid)[0], signal.SIGKILL)
         self.assertEqual(command.wait(), 1)
         self.double.requests.clear()
@@ -111,10 +105,7 @@ class Kills(FetchTest):
         self.put(self.contents[0])
         self.double.faults = {f"/m/{PREFIX}-symbol.json": Fault("hang")}
         command = subprocess.Popen([BIN / "shoal", "inspect", self.url], env=self.environment, stderr=subprocess.PIPE, text=True)
-        deadline = time.monotonic() + 20
-        while not children_of(command.pid):
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.01)
+        self.wait_for(lambda: children_of(command.pid), "nobody fetches")
         os.kill(children_of(command.pid)[0], signal.SIGKILL)
         error = command.communicate(timeout=30)[1]
         self.assertEqual(command.returncode, 1)

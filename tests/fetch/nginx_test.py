@@ -114,10 +114,7 @@ class Nginx(FetchTest):
         params = self.root / "m" / f"{PREFIX}-0000.params"
         params.write_bytes(params.read_bytes() + os.urandom(400_000))  # 4 seconds
         command = subprocess.Popen([BIN / "shoal", "fetch", f"{self.url}/slow/m/{PREFIX}", self.tmp / "out"], env=self.environment, stderr=subprocess.PIPE)
-        deadline = time.monotonic() + 20
-        while not [part for part in self.cache.rglob("*.part") if part.stat().st_size > 150_000]:
-            self.assertLess(time.monotonic(), deadline, "nothing comes")
-            time.sleep(0.02)
+        self.wait_for_part(150_000)
         self.stop()
         time.sleep(0.3)
         self.start()
