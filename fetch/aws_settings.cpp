@@ -109,8 +109,9 @@ Result<AwsSettings> read_aws_settings() {
   settings.ca_bundle = variable("AWS_CA_BUNDLE");
   while (settings.endpoint.ends_with('/')) settings.endpoint.pop_back();
   const std::string_view scheme = url_scheme(settings.endpoint);
-  if (!settings.endpoint.empty() && scheme != "http" && scheme != "https")
-    return invalid_argument("AWS_ENDPOINT_URL is '{}': it must begin with http:// or https://", settings.endpoint);
+  const bool is_web = scheme == "http" || scheme == "https";
+  if (!settings.endpoint.empty() && (!is_web || settings.endpoint.find_first_of("@?#") != std::string::npos))  // may be secret
+    return invalid_argument("AWS_ENDPOINT_URL must be http://HOST[:PORT] or https://HOST[:PORT], without a user and a query");
   if (!is_file_name(settings.region)) return invalid_argument("AWS_REGION is '{}', which is no region", settings.region);
   return settings;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <charconv>
 
 #include "fetch/digest.hpp"
 #include "shm/base/errors.hpp"
@@ -24,6 +25,15 @@ bool is_sha256(std::string_view text) {
 }
 
 bool is_strong(std::string_view etag) { return etag.starts_with('"'); }
+
+/// "bytes 5-7/10" for `from` 5: 10. A server may send less than was asked for.
+std::optional<std::uint64_t> size_in_range(std::string_view range, std::uint64_t from) {
+  if (!range.starts_with(format("bytes {}-", from))) return std::nullopt;
+  const std::string_view digits = range.substr(range.rfind('/') + 1);
+  std::uint64_t size = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), size);
+  return error == std::errc() && end == digits.data() + digits.size() ? std::optional(size) : std::nullopt;
+}
 
 /// What the answer says of the file's version.
 FileRecord record_of(const HttpReply& reply, std::string version) {
@@ -67,7 +77,11 @@ class FileFetcher::PartBody final : public Body {
     if (from_ > 0 && !goes_on) from_ = 0;  // the file has changed, or the server knows no ranges
     FileRecord record = record_of(reply, now_.version);
     const auto length = reply.length();
-    if (length && !reply.url.starts_with(kFileScheme)) record.size_bytes = from_ + *length;  // curl says that of the whole file
+    if (reply.status == kPartial && !has_range_in_url_) {
+      record.size_bytes = size_in_range(reply.header("content-range"), from_);
+    } else if (length && !reply.url.starts_with(kFileScheme)) {
+      record.size_bytes = from_ + *length;  // curl says that of the whole file
+    }
     if (!now_.version.empty()) {
       if (record.size_bytes && *record.size_bytes != now_.size_bytes)
         return unavailable("{} bytes are announced, where the file has {}: it is just being changed", *record.size_bytes,
@@ -106,7 +120,7 @@ class FileFetcher::PartBody final : public Body {
     if (reply.status == kOk || has_range_in_url_) return {};
     if (reply.status != kPartial) return data_loss("HTTP {} is no answer with a file", reply.status);
     const std::string range = reply.header("content-range");
-    if (from_ > 0 && range.starts_with(format("bytes {}-", from_))) return {};
+    if (from_ > 0 && size_in_range(range, from_)) return {};
     fetcher_.cache_.drop_part(name_);
     return unavailable("the server sends another range ('{}') than the one from byte {}", shortened(range, 60), from_);
   }

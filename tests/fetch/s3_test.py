@@ -63,6 +63,12 @@ class S3Test(FetchTest):
         self.assert_fetched(self.fetch(f"s3://bucket/models/m/{PREFIX}", AWS_PROFILE="team"))
         self.assertEqual(double.wrong, [])
 
+    def test_what_a_server_says_is_one_line(self):
+        self.serve(check=lambda *_: "no\nshoald: this is forged\x1b[2J")
+        run = self.fetch("s3://bucket/models/m")
+        self.assert_refused(run, "s3://bucket/models/m", "no")
+        self.assertNotIn("\x1b", run.stderr)
+
     def test_wrong_credentials(self):
         self.serve()
         run = self.fetch(f"s3://bucket/models/m/{PREFIX}", AWS_SECRET_ACCESS_KEY="wrong")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Models from web servers: what is fetched, and what happens when a server, a connection or a file is broken."""
 import email.utils
+import hashlib
 import os
 import shutil
 import subprocess
@@ -189,6 +190,20 @@ class BrokenConnections(Web):
         run = self.fetch(self.url)
         self.assertEqual(run.returncode, 0, run.stderr)
         self.assertEqual((self.tmp / "out" / f"{PREFIX}-0000.params").read_bytes(), new)
+
+    def test_a_part_of_the_range(self):
+        double = self.serve()
+
+        def send_some(handler, body):
+            begin = int(handler.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")[0])
+            if begin == 0:
+                return double.send_file(handler, body, most=10_000)
+            some = body[begin:begin + 400_000]
+            etag = '"' + hashlib.sha1(body).hexdigest() + '"'
+            handler.send(206, some, Content_Range=f"bytes {begin}-{begin + len(some) - 1}/{len(body)}", ETag=etag)
+
+        double.faults = {PARAMS: Fault("do", send_some)}
+        self.assert_fetched(self.fetch(self.url))
 
     def test_a_server_without_ranges_begins_anew(self):
         double = self.serve()

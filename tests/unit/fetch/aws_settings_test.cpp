@@ -82,6 +82,12 @@ TEST_F(AwsSettingsTest, SaysWhatItCannotDo) {
   write("config", "");
   ::setenv("AWS_ENDPOINT_URL", "127.0.0.1:9000", 1);
   EXPECT_TRUE(says(read_aws_settings().status().message(), {"AWS_ENDPOINT_URL", "http://"}));
+  for (const char* const url : {"user:secret@host:9000", "http://user:secret@host:9000", "https://host/?token=secret"}) {
+    ::setenv("AWS_ENDPOINT_URL", url, 1);
+    const auto settings = read_aws_settings();
+    EXPECT_EQ(settings.status().code(), StatusCode::kInvalidArgument) << url;
+    EXPECT_EQ(settings.status().message().find("secret"), std::string_view::npos) << settings.status().to_string();
+  }
 }
 
 }  // namespace
