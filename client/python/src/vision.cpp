@@ -34,6 +34,12 @@ constexpr std::size_t kPicturesAtOnce = 64;
 /// What Image is made of: a file, the bytes of one, or pixels.
 using Picture = std::variant<fs::path, nb::bytes, Image>;
 
+/// For messages: an array by its numbers, anything else by its type.
+std::string description_of(nb::handle value) {
+  if (!nb::hasattr(value, "dtype") || !nb::hasattr(value, "shape")) return nb::repr(value.type()).c_str();
+  return format("an array of {} and shape {}", nb::str(value.attr("dtype")).c_str(), nb::str(value.attr("shape")).c_str());
+}
+
 Picture picture_of(nb::handle value) {
   using Pixels = nb::ndarray<const std::uint8_t, nb::shape<-1, -1, 3>, nb::c_contig, nb::device::cpu>;
   if (nb::isinstance<nb::str>(value)) return fs::path(nb::cast<std::string>(value));
@@ -44,7 +50,7 @@ Picture picture_of(nb::handle value) {
         Image::from_pixels(bytes, static_cast<int>(pixels.shape(0)), static_cast<int>(pixels.shape(1)), PixelFormat::kRgb));
   }
   raise(invalid_argument("a picture is a path, the bytes of a file, or an array of uint8 and shape (height, width, 3); not {}",
-                         nb::repr(value.type()).c_str()));
+                         description_of(value)));
 }
 
 /// Without the GIL.
