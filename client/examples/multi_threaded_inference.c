@@ -12,26 +12,22 @@ static shoal_tensor_spec input = SHOAL_TENSOR_SPEC_INIT;
 static shoal_preprocess preprocess = SHOAL_PREPROCESS_INIT;
 
 static void check(shoal_status* failed) {
-  if (!failed) return;
-  fprintf(stderr, "%s: %s\n", shoal_code_name(shoal_status_code(failed)), shoal_status_message(failed));
-  exit(1);
+  if (failed) fprintf(stderr, "%s: %s\n", shoal_code_name(shoal_status_code(failed)), shoal_status_message(failed)), exit(1);
 }
 
 static shoal_tensor* read_picture(const char* path) {
-  const int64_t high = input.dims[2], wide = input.dims[3], pixels = high * wide;
-  long width = 0, height = 0;
+  long high = input.dims[2], wide = input.dims[3], pixels = high * wide, height = 0, width = 0;
   shoal_tensor* tensor;
   check(shoal_tensor_create(SHOAL_FLOAT32, (int64_t[]){1, 3, high, wide}, 4, &tensor));
   float* numbers = shoal_tensor_data(tensor);
   FILE* file = fopen(path, "rb");
   bool is_read = file && fscanf(file, "P6 %ld %ld 255%*c", &width, &height) == 2 && width == wide && height == high;
-  for (int64_t i = 0; is_read && i < 3 * pixels; ++i) {  // red, green, blue of a pixel become three planes, in the model's order
-    const int byte = fgetc(file);
-    const int64_t channel = preprocess.order[0] == 'B' ? 2 - i % 3 : i % 3;
+  for (long i = 0; is_read && i < 3 * pixels; ++i) {  // red, green, blue of a pixel become three planes, in the model's order
+    const int byte = fgetc(file), channel = (int)(preprocess.order[0] == 'B' ? 2 - i % 3 : i % 3);
     numbers[channel * pixels + i / 3] = ((float)byte - preprocess.mean[channel]) * preprocess.scale[channel];
     is_read = byte != EOF;
   }
-  if (!is_read) fprintf(stderr, "%s: is no PPM picture of %ld x %ld pixels\n", path, (long)wide, (long)high), exit(1);
+  if (!is_read) fprintf(stderr, "%s: is no PPM picture of %ld x %ld pixels\n", path, wide, high), exit(1);
   fclose(file);
   return tensor;
 }
@@ -47,9 +43,8 @@ static int invoke(void* place) {  // in a thread: *place is the input, and then 
 int main(int argc, char** argv) {
   if (argc < 3) return fprintf(stderr, "usage: %s MODEL PICTURE...\n", argv[0]), 2;
   const char *keys[] = {"data_indices", "static_alloc", "static_shape"}, *values[] = {"[0]", "true", "true"};
-  shoal_program_options options = SHOAL_PROGRAM_OPTIONS_INIT;
+  const shoal_program_options options = {sizeof options, .keys = keys, .values = values, .flag_count = 3};
   shoal_model_info* info;
-  options.keys = keys, options.values = values, options.flag_count = 3;
   check(shoal_program_load(argv[1], &options, &program));
   check(shoal_program_describe(program, &info));
   check(shoal_model_info_input(info, 0, &input));

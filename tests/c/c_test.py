@@ -161,6 +161,10 @@ class Examples(ShoalTest):
         self.assertEqual([re.fullmatch(r"(\S+): (\w+) \([01]\.\d+\)|.*", line).groups() for line in said.splitlines()],
                          [(str(file), name) for file, name in zip(files, names)])
 
+    def test_multi_threaded_inference_has_60_lines(self):
+        text = (SOURCE / "client" / "examples" / "multi_threaded_inference.c").read_text()
+        self.assertLessEqual(len([line for line in map(str.strip, text.splitlines()) if line and not line.startswith("//")]), 60)
+
     def test_multi_threaded_inference_names_what_is_no_picture(self):
         (self.tmp / "text.ppm").write_text("P6 64 64 255\nshort")
         failed = subprocess.run([BIN / "example_multi_threaded_inference", SHAPES, self.tmp / "text.ppm"], capture_output=True, text=True)
