@@ -12,6 +12,7 @@ namespace shoal::fetch {
 namespace {
 
 constexpr std::size_t kMostPages = kMostNames / 1000;  // S3 has so many names in a page
+constexpr std::size_t kLongestToken = 1 << 14;         // it becomes part of a URL
 
 class S3Source final : public Source {
  public:
@@ -38,9 +39,11 @@ class S3Source final : public Source {
       pugi::xml_document document;
       const pugi::xml_node list =
           document.load_buffer(text.data(), text.size()) ? document.child("ListBucketResult") : pugi::xml_node();
-      if (!list) return data_loss("{}: the server's answer is no list of S3: is AWS_ENDPOINT_URL right?", what);
+      const std::string_view next = list.child_value("NextContinuationToken");
+      if (!list || next.size() > kLongestToken)
+        return data_loss("{}: the server's answer is no list of S3: is AWS_ENDPOINT_URL right?", what);
       take_names(list, directory, files);
-      query["continuation-token"] = list.child_value("NextContinuationToken");
+      query["continuation-token"] = next;
       const bool is_last = std::string_view(list.child_value("IsTruncated")) != "true";
       if (is_last && files.size() <= kMostNames) return std::optional(std::move(files));
     }

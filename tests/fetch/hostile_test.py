@@ -99,7 +99,11 @@ class Hostile(FetchTest):
 
         def deep(handler, query):
             handler.send(200, b"<a>" * (2 << 20))
-        for answer, words in ((pages, "directory of its own"), (one_page, "bytes"), (deep, "no list of S3")):
+
+        def long_token(handler, query):
+            handler.send(200, b"<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>" + b"=" * (7 << 20)
+                              + b"</NextContinuationToken></ListBucketResult>")
+        for answer, words in ((pages, "directory of its own"), (one_page, "bytes"), (deep, "no list of S3"), (long_token, "no list of S3")):
             with self.subTest(answer.__name__), S3Double("bucket") as s3:
                 s3.answer = lambda handler, path, query: answer(handler, query) if query else s3.refuse(handler, 404, "NoSuchKey", "")
                 run, peak = self.peak_mb("fetch", "s3://bucket/m", self.tmp / "out", AWS_ENDPOINT_URL=s3.url, AWS_REGION=REGION, **KEYS)
