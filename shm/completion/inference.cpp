@@ -1,4 +1,5 @@
 // Model::infer(): a request as an awaitable.
+#include <atomic>
 #include <optional>
 #include <utility>
 
@@ -12,6 +13,18 @@ namespace shoal {
 using completion::Callback;
 using completion::RequestState;
 
+namespace {
+
+/// Where a coroutine goes on. Whoever takes it, its answer or its end, is the only one.
+struct Continuation {
+  std::atomic<void*> coroutine{nullptr};
+  void resume() {
+    if (void* const address = coroutine.exchange(nullptr)) std::coroutine_handle<>::from_address(address).resume();
+  }
+};
+
+}  // namespace
+
 struct Inference::State {
   std::shared_ptr<completion::ClientCore> core;
   std::shared_ptr<RequestState> request;
@@ -19,11 +32,17 @@ struct Inference::State {
   Executor executor;
   Status refused;  ///< why it was not submitted
   std::optional<std::stop_callback<std::function<void()>>> on_stop;
+  std::shared_ptr<Continuation> continuation = std::make_shared<Continuation>();
 };
 
 Inference::Inference(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Inference::Inference(Inference&&) noexcept = default;
-Inference::~Inference() = default;
+// The coroutine may end while it waits: then nobody wants the answer.
+Inference::~Inference() {
+  if (!state_ || !state_->continuation->coroutine.exchange(nullptr)) return;
+  state_->on_stop.reset();
+  state_->request->handle.get()->cancel();
+}
 
 Inference Model::infer(Request request, std::stop_token stop, Executor executor) const {
   auto state = std::make_unique<Inference::State>();
@@ -47,9 +66,10 @@ bool Inference::await_suspend(std::coroutine_handle<> coroutine) {
     state.refused = core->callbacks().start(*core);
   if (!state.refused.ok()) return false;
   const auto callback = std::make_shared<Callback>();
-  callback->run = [request, coroutine] {
+  const std::shared_ptr<Continuation> continuation = state.continuation;
+  callback->run = [request, continuation] {
     request->is_under_way.store(false, std::memory_order_release);
-    coroutine.resume();
+    continuation->resume();
   };
   callback->executor = std::move(state.executor);
   if (request->is_under_way.exchange(true, std::memory_order_acquire)) {
@@ -70,6 +90,7 @@ bool Inference::await_suspend(std::coroutine_handle<> coroutine) {
     request->is_under_way.store(false, std::memory_order_release);
     return false;
   }
+  continuation->coroutine = coroutine.address();
   core->callbacks().add(*handle, callback);
   return true;
 }

@@ -46,6 +46,18 @@ struct Started {
   };
 };
 
+/// A coroutine whose owner destroys it.
+struct Owned {
+  struct promise_type {
+    Owned get_return_object() { return {std::coroutine_handle<promise_type>::from_promise(*this)}; }
+    std::suspend_never initial_suspend() { return {}; }
+    std::suspend_always final_suspend() noexcept { return {}; }
+    void return_void() {}
+    void unhandled_exception() { std::terminate(); }
+  };
+  std::coroutine_handle<promise_type> handle;
+};
+
 class CallbacksTest : public ::testing::Test {
  protected:
   ~CallbacksTest() override { core_->callbacks().stop(); }
@@ -201,6 +213,28 @@ TEST_F(CallbacksTest, AStopCancelsTheRequestThatACoroutineWaitsFor) {
   wait(model_);
   stop.request_stop();
   EXPECT_EQ(ended.get_future().get().code(), StatusCode::kCancelled);
+}
+
+TEST_F(CallbacksTest, ACoroutineThatIsDestroyedWhileItWaitsCancelsItsRequest) {
+  for (const bool has_executor : {false, true}) {
+    std::promise<std::function<void()>> left;
+    const Executor executor = [&](std::function<void()> run) { left.set_value(std::move(run)); };
+    bool goes_on = false;
+    Request request(model_);
+    ASSERT_TRUE(request.set_input("x", input_of(7)[0].tensor).ok());
+    const auto wait = [&](Model model, Request its) -> Owned {
+      (void)co_await model.infer(std::move(its), {}, has_executor ? executor : nullptr);
+      goes_on = true;
+    };
+    const Owned waiting = wait(model_, request);
+    EXPECT_TRUE(request.is_under_way());
+    waiting.handle.destroy();
+    if (has_executor) left.get_future().get()();
+    const auto end = std::chrono::steady_clock::now() + 10s;
+    while (request.is_under_way() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    EXPECT_EQ(request.outputs().status().code(), StatusCode::kCancelled) << "and it may be submitted again";
+    EXPECT_FALSE(goes_on);
+  }
 }
 
 }  // namespace
