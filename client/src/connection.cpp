@@ -126,8 +126,7 @@ Status Connection::receive_welcome() {
   if (!kind.ok()) return kind.status().with_context("daemon at " + attach_path_);
   if (*kind != wire::Kind::kWelcome) return unavailable("daemon at {}: its first message is not a WELCOME", attach_path_);
   try {
-    for (std::size_t i = 1; i < message.size(); ++i)
-      descriptions_.emplace_back(reinterpret_cast<const char*>(message[i].data()), message[i].size());
+    for (std::size_t i = 1; i < message.size(); ++i) descriptions_.emplace_back(wire::as_text(message[i]));
   } catch (const std::bad_alloc&) {  // the pool asks for those it needs
   }
   const wire::ControlHeader answer = wire::make_control(wire::Kind::kWelcomed, 0);

@@ -63,6 +63,7 @@ Result<Description> parse_description(std::string_view text) try {
   description.signature = wire::to_integer<std::uint32_t>(object.at("signature"));
   description.timeout_ms = wire::to_integer(object, "timeout_ms", std::uint64_t{0});
   description.ignored_inputs = object.value("ignored_inputs", std::vector<std::string>{});
+  description.fingerprint = object.value("fingerprint", "");
   return description;
 } catch (const std::exception& error) {
   return internal_error("the daemon's description of a model cannot be read: {}", error.what());

@@ -20,6 +20,7 @@ struct Description {
   std::uint32_t signature = 0;
   std::uint64_t timeout_ms = 0;             ///< the model's default when it was described; 0 = none
   std::vector<std::string> ignored_inputs;  ///< labels: accepted, not sent
+  std::string fingerprint;                  ///< of the graph in the model's file; empty: none, or a daemon before 0.3
 };
 
 /// Errors: kInternal (JSON that no daemon sends).

@@ -10,7 +10,7 @@ constexpr std::size_t kMostCalls = 4096;  // with so many unanswered ones, no ot
 Result<std::string> read_answer(const wire::Parcel& message, const wire::ControlHeader& header, ControlCall& call) try {
   if (message.size() > 2) call.attachment.assign(message[2].begin(), message[2].end());
   std::string text = "{}";
-  if (message.size() > 1) text.assign(reinterpret_cast<const char*>(message[1].data()), message[1].size());
+  if (message.size() > 1) text = wire::as_text(message[1]);
   const auto code = static_cast<StatusCode>(header.status);
   return code == StatusCode::kOk ? Result<std::string>(std::move(text)) : Status(code, parse_message(text));
 } catch (const std::bad_alloc&) {
@@ -22,6 +22,11 @@ Result<std::string> read_answer(const wire::Parcel& message, const wire::Control
 void PoolCore::handle_control_reply(const wire::Parcel& message) {
   const auto header = wire::decode_control(message[0]);
   if (!header.ok()) return;
+  if (header->seq == 0) {  // nobody asked
+    if (message.size() > 1 && header->status == static_cast<std::uint16_t>(StatusCode::kOk))
+      take_description(wire::as_text(message[1]));
+    return;
+  }
   const auto found = calls_.find(header->seq);
   if (found == calls_.end()) return;
   const std::shared_ptr<ControlCall> call = found->second;
@@ -76,18 +81,17 @@ void PoolCore::handle_description(const ModelKey& model, ModelEntry& entry, cons
   end_wait(model, entry, status);
 }
 
-// What the daemon told with its WELCOME need not be asked for, so that the first request of a model is sent by submit().
-void PoolCore::take_descriptions() {
-  for (const std::string& text : connection_->take_descriptions()) try {
-      Result<Description> parsed = parse_description(text);
-      if (!parsed.ok()) continue;  // whoever needs it asks, and is told why
-      const auto description = std::make_shared<const Description>(*std::move(parsed));
-      const auto entry = models_.try_emplace({description->info.name, 0}).first;
-      entry->second.description = description;
-      entry->second.describe_seq = 0;
-      end_wait(entry->first, entry->second, {});
-    } catch (const std::bad_alloc&) {  // as above
-    }
+// What the daemon tells unasked, with its WELCOME or when a model was loaded or changed. So the first request of a model is sent
+// by submit(). One that cannot be read, or without memory, is none: whoever needs it asks.
+void PoolCore::take_description(std::string_view text) try {
+  Result<Description> parsed = parse_description(text);
+  if (!parsed.ok()) return;
+  const auto description = std::make_shared<const Description>(*std::move(parsed));
+  const auto place = models_.try_emplace({description->info.name, 0}).first;
+  place->second.description = description;
+  place->second.describe_seq = 0;
+  end_wait(place->first, place->second, {});
+} catch (const std::bad_alloc&) {
 }
 
 // Each request that waits for the description is sent or ends, also without memory.

@@ -217,7 +217,7 @@ void PoolCore::on_ready() {
     const std::shared_ptr<ControlCall> call = (next++)->second;
     send_call(call);  // one that cannot be sent ends
   }
-  take_descriptions();
+  for (const std::string& text : connection_->take_descriptions()) take_description(text);
   for (auto next = parked_.begin(); next != parked_.end();) {
     const std::shared_ptr<PendingRequest> request = next->second;
     // It may end, and others of its model, too.

@@ -219,7 +219,7 @@ class PoolCore final : public completion::ClientCore {
   void handle_control_reply(const wire::Parcel& message) SHOAL_REQUIRES(mutex_);
   void answer_call(const std::shared_ptr<ControlCall>& call, Result<std::string> answer) SHOAL_REQUIRES(mutex_);
   void handle_description(const ModelKey& model, ModelEntry& entry, const Result<std::string>& answer) SHOAL_REQUIRES(mutex_);
-  void take_descriptions() SHOAL_REQUIRES(mutex_);
+  void take_description(std::string_view text) SHOAL_REQUIRES(mutex_);
   void end_wait(const ModelKey& model, ModelEntry& entry, const Status& status) SHOAL_REQUIRES(mutex_);
   void forget_unknown(const ModelKey& model) SHOAL_REQUIRES(mutex_);
   ModelEntry* find_entry(const ModelKey& model, void* known) SHOAL_REQUIRES(mutex_);

@@ -17,8 +17,6 @@ constexpr std::uint64_t kMostBytesSentBlindly = 1 << 20;
 constexpr std::size_t kMostUnderWay =
     32'768;  // whatever the option says: with a CANCEL for each, they fit ZeroMQ's queue of 100 000
 
-std::string_view as_text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
-
 // What a reply says, apart from its outputs. Allocates nothing.
 Outcome outcome_of(const wire::ReplyHeader& header, const PendingRequest& request, Result<Tensors> outputs) {
   // This daemon knows of no earlier one.
@@ -111,6 +109,8 @@ void PoolCore::start(const std::shared_ptr<PendingRequest>& request) {
   request->seq = ++last_seq_;
   try {
     want_connection();
+    // The daemon may have told of the model since.
+    if (const ModelEntry* const known = entry_of(*request); is_ready() && (!known || !known->description)) receive_all();
     route(request);
   } catch (const std::bad_alloc&) {
     fail(*request, out_of_memory("a request", request->model.name));
@@ -355,7 +355,7 @@ void PoolCore::take_reply(const wire::Parcel& message, const wire::Reply& reply,
     return look_again(request);
   }
   if (status != StatusCode::kOk) {
-    std::string text = message.size() > 1 ? std::string(as_text(message[1])) : format("model '{}'", request->model.name);
+    std::string text = message.size() > 1 ? std::string(wire::as_text(message[1])) : format("model '{}'", request->model.name);
     return complete(*request, outcome_of(header, *request, Status(status, std::move(text))));
   }
   auto outputs = read_outputs(message, reply, *request);

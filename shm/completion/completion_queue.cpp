@@ -38,6 +38,16 @@ Status unknown_name(const Model& model, std::string_view what, std::string_view 
   return not_found("model '{}' has no {} '{}': it has {}", model.name(), what, name, names_of(known));
 }
 
+Status check_fits(const Model& model, bool is_input, std::string_view name, const Tensor& tensor) {
+  const auto info = model.info();
+  const std::string_view what = is_input ? "input" : "output";
+  const std::vector<TensorSpec>& specs = is_input ? info->inputs : info->outputs;
+  const auto spec = std::ranges::find(specs, name, &TensorSpec::name);
+  if (spec == specs.end()) return unknown_name(model, what, name, specs);
+  const Status matches = check_matches(*spec, tensor.dtype(), tensor.shape(), what);
+  return matches.ok() ? matches : matches.with_context(format("model '{}'", model.name()));
+}
+
 void set_tensor(Tensors& tensors, std::string_view name, Tensor tensor) {
   const auto place = std::ranges::find(tensors, name, &NamedTensor::name);
   if (place == tensors.end())
@@ -55,17 +65,16 @@ Request::Request(Model model) : state_(std::make_shared<RequestState>(std::move(
 Status Request::set(bool is_input, std::string_view name, Tensor tensor) {
   if (!state_) return no_request();
   if (is_under_way()) return still_under_way(*state_);
-  if (tensor.size_bytes() > 0 && !tensor.view().data)
-    return invalid_argument("model '{}': {} '{}': its tensor has no bytes", model().name(), is_input ? "input" : "output", name);
-  const auto info = model().info();
-  const std::vector<TensorSpec>& specs = is_input ? info->inputs : info->outputs;
-  const auto spec = std::ranges::find(specs, name, &TensorSpec::name);
   const std::string_view what = is_input ? "input" : "output";
-  if (spec == specs.end()) return unknown_name(model(), what, name, specs);
-  if (Status matches = check_matches(*spec, tensor.dtype(), tensor.shape(), what); !matches.ok())
-    return matches.with_context(format("model '{}'", model().name()));
-  set_tensor(is_input ? state_->inputs : state_->outputs, name, std::move(tensor));
-  return {};
+  if (tensor.size_bytes() > 0 && !tensor.view().data)
+    return invalid_argument("model '{}': {} '{}': its tensor has no bytes", model().name(), what, name);
+  Status fits = check_fits(model(), is_input, name, tensor);
+  if (const auto& core = state_->core(); !fits.ok() && core && core->usable().ok()) {
+    core->poll();  // the model may have changed
+    fits = check_fits(model(), is_input, name, tensor);
+  }
+  if (fits.ok()) set_tensor(is_input ? state_->inputs : state_->outputs, name, std::move(tensor));
+  return fits;
 }
 
 Status Request::set_input(std::string_view name, Tensor tensor) { return set(true, name, std::move(tensor)); }

@@ -35,6 +35,8 @@ struct RequestState final : ReadyItem {
     return {model.name(), inputs, outputs, all, std::move(notice), is_of_model ? model.state_->known : nullptr};
   }
 
+  const std::shared_ptr<ClientCore>& core() const { return model.core(); }
+
   const Model model;
   Tensors inputs, outputs;
   SubmitOptions options;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,10 @@ namespace shoal::wire {
 
 /// Frames to send. Their bytes are copied.
 using Frames = std::span<const std::span<const std::byte>>;
+/// A frame that is a text.
+inline std::string_view as_text(std::span<const std::byte> frame) {
+  return {reinterpret_cast<const char*>(frame.data()), frame.size()};
+}
 /// What a message costs for each of its frames, beside their bytes.
 inline constexpr std::uint64_t kFrameOverhead = 128;
 

@@ -19,6 +19,7 @@ namespace {
 constexpr std::uint32_t kMostWaitingDescribes = 256;  // of one client
 constexpr std::uint64_t kAllWaitingDescribes = 65'536;
 constexpr int kDescribesPerTurn = 8;
+constexpr std::uint32_t kMostTold = 16;           // descriptions that a client did not ask for, since its last message
 constexpr std::size_t kWelcomeBytes = 128 << 10;  // of descriptions
 // They change what others are served, end the daemon, or show what others have sent (which client, when, what became of it) and
 // what processes do in detail. Users see sums only: `stats` leaves out the rows of flows and of processes that copy, unless the
@@ -26,8 +27,6 @@ constexpr std::size_t kWelcomeBytes = 128 << 10;  // of descriptions
 constexpr std::string_view kForOperators[] = {"load", "unload", "reload", "scale", "drain", "stop", "crashes", "trace"};
 constexpr int kBytesPerSecond = 16 << 20;     // of the answers to one process
 constexpr std::uint64_t kSmallAnswer = 4096;  // up to that, answers do not count among those of all processes
-
-std::string_view as_text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
 std::string error_json(const Status& status, std::uint32_t retry_after_ms) {
   json object{{"message", status.message()}};
@@ -63,7 +62,7 @@ void Admin::handle(Client& client, std::uint64_t seq, std::span<const std::byte>
     return refuse(question, invalid_argument("control: the message must have one JSON frame of at most {} bytes",
                                              DataPlane::kLongestControl));
   }
-  json asked = json::parse(as_text(text), nullptr, false);
+  json asked = json::parse(wire::as_text(text), nullptr, false);
   if (!asked.is_object()) asked = json::object();
   const std::string what = text_of(asked, "what"), model = text_of(asked, "model");
   const std::uint64_t version = number_of(asked, "version");
@@ -166,22 +165,51 @@ void Admin::describe(Question question, const std::string& name, std::uint64_t v
   if (service->waits_for(version)) {
     Client* asking = plane_.clients().find(question.client);
     if (!asking) return;
-    const FairShare share{.total = kAllWaitingDescribes, .clients = plane_.clients().most()};
-    if (asking->waiting_describes >= kMostWaitingDescribes ||
-        !share.fits(waiting_describes_.size(), asking->process->waiting_describes, 1)) {
+    if (!may_wait(*asking)) {
       return refuse(question,
                     overloaded("{} describe requests of this client, {} of its process and {} of all clients wait for "
                                "models that are loading",
                                asking->waiting_describes, asking->process->waiting_describes, waiting_describes_.size()));
     }
-    ++asking->waiting_describes;
-    ++asking->process->waiting_describes;
-    waiting_describes_.push_back({question, name, version});
-    return;
+    return wait_for_description(*asking, question.seq, name, version);
   }
   refuse(question, version != 0 && !service->serving(version)
                        ? service->route.no_such_version(version)
                        : unavailable("model '{}' is not available: {}", name, service->reason()));
+}
+
+bool Admin::may_wait(const Client& client) const {
+  const FairShare share{.total = kAllWaitingDescribes, .clients = plane_.clients().most()};
+  return client.waiting_describes < kMostWaitingDescribes &&
+         share.fits(waiting_describes_.size(), client.process->waiting_describes, 1);
+}
+
+void Admin::wait_for_description(Client& client, std::uint64_t seq, const std::string& model, std::uint64_t version) {
+  ++client.waiting_describes;
+  ++client.process->waiting_describes;
+  waiting_describes_.push_back({{client.id, seq}, model, version});
+}
+
+void Admin::services_changed() {
+  tell_of_changes();
+  describes_due_ = waiting_describes_.size();
+  if (describes_due_ > 0) answer_describes_.set_earlier(0);
+}
+
+// A client that sends nothing may read nothing, so it is told a few at most. The others are not needed: it asks.
+void Admin::tell_of_changes() {
+  auto before = std::exchange(told_, {});
+  for (const auto& service : fleet_.catalog().services()) {
+    if (!find_described(service.get(), 0)) continue;
+    const VersionId version = told_[service->wire_id] = service->serving(0)->id;
+    if (const auto told = before.find(service->wire_id); told != before.end() && told->second == version) continue;
+    plane_.clients().for_each([&](Client& client) {
+      const bool is_welcomed = client.state == Client::State::kWelcoming || client.state == Client::State::kReady;
+      if (!is_welcomed || (client.features & wire::kDescriptions) == 0 || client.told == kMostTold || !may_wait(client)) return;
+      ++client.told;
+      wait_for_description(client, 0, service->name, 0);
+    });
+  }
 }
 
 // A turn answers only a few, because many may wait for one model, and answers may be long.

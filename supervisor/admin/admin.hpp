@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
@@ -28,16 +29,14 @@ class Admin {
   /// What `describe` answers for the models that are served now, as far as a WELCOME may hold it.
   std::vector<std::string_view> descriptions();
   void wish_answered(const AnswerCaller& answer);
-  /// What is served, or may be served soon, has changed: descriptions that wait may have their answer now.
-  void services_changed() {
-    describes_due_ = waiting_describes_.size();
-    if (describes_due_ > 0) answer_describes_.set_earlier(0);
-  }
+  /// What is served, or may be served soon, has changed: descriptions that wait may have their answer now, and clients that had
+  /// one with their WELCOME learn the new one.
+  void services_changed();
 
  private:
   struct Question {
     ClientId client = 0;
-    std::uint64_t seq = 0;
+    std::uint64_t seq = 0;  // 0: the client did not ask
   };
   struct WaitingDescribe {
     Question question;
@@ -48,6 +47,9 @@ class Admin {
   void handle_wish(Question question, std::string_view what, const nlohmann::json& asked);
   ModelVersion* find_described(const Service* service, std::uint64_t version) const;
   void answer_describes();
+  bool may_wait(const Client& client) const;
+  void wait_for_description(Client& client, std::uint64_t seq, const std::string& model, std::uint64_t version);
+  void tell_of_changes();
   void describe(Question question, const std::string& name, std::uint64_t version, bool is_counted);
   void send_trace(Question question, const std::string& model, std::uint64_t pid);
   Status check_rate(const Client& client, std::uint64_t& wait_ms);
@@ -72,8 +74,9 @@ class Admin {
   const std::uint64_t started_ns_;
   SharedRate rate_{64 << 20};  // bytes of answers
   std::deque<WaitingDescribe> waiting_describes_;
-  std::size_t describes_due_ = 0;  // so many of the first ones may have their answer now
-  Timer answer_describes_;         // at once, while some are due
+  std::map<std::uint32_t, VersionId> told_;  // of each service: the version whose description the clients were told
+  std::size_t describes_due_ = 0;            // so many of the first ones may have their answer now
+  Timer answer_describes_;                   // at once, while some are due
 };
 
 }  // namespace shoal::supervisor

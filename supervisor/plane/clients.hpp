@@ -59,6 +59,7 @@ struct Client {
   std::uint64_t last_message_ns = 0;    // when its last whole message was received, or when it was connected
   int socket_fd = -1;                   // libzmq's, only to query its state; it may be closed already
   std::uint32_t waiting_describes = 0;  // answers that wait until a model has loaded
+  std::uint32_t told = 0;               // descriptions for which it did not ask, since its last message
 
   bool may(Role role) const { return roles.has(role); }
 };

@@ -72,6 +72,7 @@ void DataPlane::receive_from_clients() {
     Client* client = clients_->find(peer);
     if (!client) continue;
     client->last_message_ns = now_ns_;
+    client->told = 0;
     handle_client_message(*client, incoming_);
   }
 }

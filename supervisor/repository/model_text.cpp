@@ -1,5 +1,6 @@
 #include "supervisor/repository/model_text.hpp"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "shm/base/errors.hpp"
@@ -18,7 +19,14 @@ using nlohmann::json;
 
 namespace {
 // Of what a zygote tells, and the log repeats.
-constexpr std::size_t kMostWarnings = 16, kLongestText = 1000;
+constexpr std::size_t kMostWarnings = 16, kLongestText = 1000, kLongestFingerprint = 64;
+
+bool is_fingerprint(std::string_view text) {
+  return text.size() <= kLongestFingerprint && std::ranges::all_of(text, [](char letter) {
+           return (letter >= 'a' && letter <= 'z') || (letter >= '0' && letter <= '9') || letter == ':';
+         });
+}
+
 }  // namespace
 
 std::uint32_t LoadReport::signature(std::string_view name) const {
@@ -56,6 +64,11 @@ Result<LoadReport> parse_loaded(std::string_view text) try {
   loaded.state = wire::to_state(object.value("state", json::array()));
   loaded.ignored_inputs = object.value("ignored_inputs", std::vector<std::string>{});
   loaded.hash = shortened(object.value("hash", ""), kLongestText);
+  loaded.fingerprint = object.value("fingerprint", "");
+  if (!is_fingerprint(loaded.fingerprint)) {
+    return internal_error("the zygote describes its model by a fingerprint that none writes: '{}'",
+                          shortened(loaded.fingerprint, kLongestFingerprint));
+  }
   loaded.tuning = shortened(object.value("tuning", ""), kLongestText);
   loaded.precision = shortened(object.value("precision", "f32"), kLongestText);
   loaded.warnings = object.value("warnings", std::vector<std::string>{});
@@ -75,21 +88,23 @@ Result<LoadReport> parse_loaded(std::string_view text) try {
 
 std::string describe_text(const ServedModel& model, const LoadReport& loaded, std::uint32_t model_id,
                           const std::vector<std::uint64_t>& versions) {
-  return json_text({{"name", model.name},
-                    {"model_id", model_id},
-                    {"signature", loaded.signature(model.name)},
-                    {"version", model.files.version},
-                    {"versions", versions},
-                    {"inputs", wire::to_json(loaded.inputs)},
-                    {"outputs", wire::to_json(loaded.outputs)},
-                    {"state", wire::to_json(loaded.state)},
-                    {"labels", model.labels},
-                    {"preprocess", model.config.preprocess ? preprocess_json(*model.config.preprocess) : json()},
-                    {"buckets", wire::to_json(model.config.buckets)},
-                    {"ignored_inputs", loaded.ignored_inputs},
-                    {"scalars", true},  // a shape of [] means that; to clients and daemons before 0.3 it is any shape
-                    {"precision", loaded.precision},
-                    {"timeout_ms", model.config.timeout_ms}});
+  json object{{"name", model.name},
+              {"model_id", model_id},
+              {"signature", loaded.signature(model.name)},
+              {"version", model.files.version},
+              {"versions", versions},
+              {"inputs", wire::to_json(loaded.inputs)},
+              {"outputs", wire::to_json(loaded.outputs)},
+              {"state", wire::to_json(loaded.state)},
+              {"labels", model.labels},
+              {"preprocess", model.config.preprocess ? preprocess_json(*model.config.preprocess) : json()},
+              {"buckets", wire::to_json(model.config.buckets)},
+              {"ignored_inputs", loaded.ignored_inputs},
+              {"scalars", true},  // a shape of [] means that; to clients and daemons before 0.3 it is any shape
+              {"precision", loaded.precision},
+              {"timeout_ms", model.config.timeout_ms}};
+  if (!loaded.fingerprint.empty()) object["fingerprint"] = loaded.fingerprint;
+  return json_text(object);
 }
 
 }  // namespace shoal::supervisor

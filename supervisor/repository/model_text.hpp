@@ -17,9 +17,10 @@ struct LoadReport {
   std::vector<TensorSpec> inputs, outputs;
   std::vector<StatePair> state;
   std::vector<std::string> ignored_inputs;
-  std::string hash;       // of the files
-  std::string tuning;     // how the algorithms were chosen
-  std::string precision;  // in which the model runs: "f32", "f32-fast" or "bf16"
+  std::string hash;         // of the files
+  std::string tuning;       // how the algorithms were chosen
+  std::string fingerprint;  // of the graph in the file; empty: its format has none
+  std::string precision;    // in which the model runs: "f32", "f32-fast" or "bf16"
   std::vector<std::string> warnings;
   std::uint64_t packed_bytes = 0, parameter_bytes = 0, arena_bytes = 0;
 

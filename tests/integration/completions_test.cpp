@@ -280,17 +280,5 @@ TEST_F(CompletionsTest, OneMoreThanThePoolTakesIsRefusedAtOnce) {
   EXPECT_NE(status.message().find("in_flight_limit"), std::string::npos) << status.message();
 }
 
-TEST_F(CompletionsTest, AModelsInfoFollowsAReload) {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "a zygote that loads beside another has ThreadSanitizer's thread, too, and must not fork";
-#endif
-  Pool pool = daemon_.connect();
-  const Model model = pool.client().model("echo").value();
-  EXPECT_EQ(model.info()->version, 1u);
-  ASSERT_TRUE(pool.reload("echo", {}, true).ok());
-  ASSERT_TRUE(model.predict({{"data", counting({4})}}).ok());
-  EXPECT_EQ(model.info()->version, pool.describe("echo").value().version);
-}
-
 }  // namespace
 }  // namespace shoal::test

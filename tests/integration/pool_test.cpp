@@ -111,6 +111,18 @@ TEST(PoolIntegration, ARequestOfAModelThatWasServedWhenThePoolConnectedLeavesBef
   EXPECT_TRUE(prediction.get().ok());
 }
 
+TEST(PoolIntegration, ARequestOfAModelThatWasLoadedLaterLeavesBeforeAnybodyWaits) {
+  const DaemonFixture daemon;
+  Pool pool = daemon.connect();
+  ASSERT_TRUE(daemon.connect().load("late", "builtin:identity").ok());
+  std::vector<Prediction> predictions;  // that the model was loaded may be heard a moment later
+  EXPECT_TRUE(eventually([&] {
+    predictions.push_back(pool.submit("late", {{"data", counting({4})}}));
+    return daemon.model("late")["counts"]["ok"] >= 1;
+  }));
+  for (const Prediction& prediction : predictions) EXPECT_TRUE(prediction.get().ok());
+}
+
 TEST(PoolIntegration, RequestsSubmittedWhileTheModelLoadsWaitForIt) {
   const DaemonFixture daemon({.wait_until_ready = false});
   ASSERT_TRUE(eventually([&] { return Pool::connect({.directory = daemon.directory()}).ok(); }));

@@ -46,8 +46,6 @@ class StoppedDaemonTest : public testing::Test {
   ~StoppedDaemonTest() override { go_on(); }
   void stop() const { stop_process(daemon_.pid()); }
   void go_on() const { ::kill(daemon_.pid(), SIGCONT); }
-  /// Serves a model of which the pools do not know.
-  void load_late() const { EXPECT_TRUE(daemon_.connect().load("late", "builtin:identity").ok()); }
   Status in_time(const std::function<Status()>& call) const {
     return test::in_time(call, [this] { go_on(); });
   }
@@ -108,10 +106,9 @@ TEST_F(StoppedDaemonTest, ARequestWithoutATimeoutEndsSoonAfterTheModelsDefault) 
 }
 
 TEST_F(StoppedDaemonTest, ARequestOfAnUnknownModelEndsWithoutATimeoutWhenTheDaemonIsSilent) {
-  load_late();
   stop();
-  const Prediction asked = pool_.submit("late", input());
-  expect_silence([&] { return asked.get().status(); }, "a request of model 'late'");
+  const Prediction asked = pool_.submit("unknown", input());
+  expect_silence([&] { return asked.get().status(); }, "a request of model 'unknown'");
   EXPECT_EQ(asked.outcome().ran, Ran::kNo);
 }
 
@@ -227,17 +224,17 @@ TEST_F(StoppedDaemonTest, MoreRequestsThanItsQueueHoldsAreAnsweredNotLost) {
 
 TEST_F(StoppedDaemonTest, OneOfTheRequestsThatWaitForTheDescriptionIsCanceledAndTheOthersAreAnswered) {
   Pool patient = daemon_.connect({.control_timeout = 1min});
-  load_late();
+  const SubmitOptions unknown{.version = 1};  // the pool knows only the default version
   stop();
-  const Prediction first = patient.submit("late", input()), canceled = patient.submit("late", input());
-  (void)patient.submit("late", input());  // and is dropped
-  const Prediction last = patient.submit("late", input());
+  const Prediction first = patient.submit("echo", input(), unknown), canceled = patient.submit("echo", input(), unknown);
+  (void)patient.submit("echo", input(), unknown);  // and is dropped
+  const Prediction last = patient.submit("echo", input(), unknown);
   canceled.cancel();
   go_on();
   EXPECT_TRUE(first.get().ok());
   EXPECT_TRUE(last.get().ok());
   EXPECT_EQ(canceled.get().status().code(), StatusCode::kCancelled);
-  EXPECT_EQ(daemon_.model("late").at("counts").at("admitted"), 2);
+  EXPECT_EQ(daemon_.model().at("counts").at("admitted"), 2);
 }
 
 TEST_F(StoppedDaemonTest, ConnectingEndsWhenItsTimeIsOver) {

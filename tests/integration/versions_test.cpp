@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "shm/base/memory_group.hpp"
+#include "shoal/completion_queue.hpp"
 #include "tests/integration/life_fixture.hpp"
 #include "tests/support/process_sample.hpp"
 #include "tests/support/says.hpp"
@@ -235,6 +236,23 @@ TEST_F(VersionsTest, AClientThatKnewTheOldInputsMayAskWithTheNewOnes) {
   ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
   EXPECT_EQ((*outputs)[0].tensor.shape(), (Shape{1, 6}));
   EXPECT_EQ(pool.predict("net", input()).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(VersionsTest, AModelAndItsRequestsFollowAReload) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "a zygote that loads beside another has ThreadSanitizer's thread, too, and must not fork";
+#endif
+  write("net", 1);
+  const DaemonFixture daemon({.models = {"net=" + path("net")}});
+  Pool pool = daemon.connect();
+  const Model model = pool.client().model("net").value();
+  Request request(model);
+  EXPECT_TRUE(request.set_input(0, counting({1, 4}, 1)).ok());
+  write_checkpoint(path("net"), "net", {{.op = "_plus_scalar", .name = "plus", .attributes = {{"scalar", "2"}}, .weights = {}}},
+                   "[-1, 6]");
+  ASSERT_TRUE(daemon.connect().reload("net").ok());
+  EXPECT_TRUE(eventually([&] { return request.set_input(0, counting({1, 6}, 1)).ok(); })) << "it asks nobody and waits for none";
+  EXPECT_EQ(model.info()->inputs[0].shape, (Shape{-1, 6}));
 }
 
 TEST_F(VersionsTest, ADaemonThatIsKilledInAReloadStartsCleanly) {

@@ -90,10 +90,10 @@ class Pool {
   /// Unanswered requests end as kCancelled. Tensors that the caller holds stay valid.
   ~Pool();
 
-  /// Submits one request and returns at once. All failures arrive in the Prediction, also those of checking the inputs. If the
-  /// model was served when this pool connected, or if the pool knows it from describe() or an earlier request, the request is
-  /// sent at once. Otherwise the pool asks for its description first: it is sent when a thread waits, or calls ready() or
-  /// poll_once().
+  /// Submits one request and returns at once. All failures arrive in the Prediction, also those of checking the inputs. If this
+  /// pool knows the model, the request is sent at once: the daemon tells which models it serves when the pool connects, and when
+  /// one is loaded or changes. Otherwise the pool must ask for its description, and the request is sent when a thread waits, or
+  /// calls ready() or poll_once().
   ///   inputs   one per model input, in any order; copied before return unless loaned. Labels are accepted and ignored. A state
   ///            that is left out (ModelInfo::state) is zeros.
   ///   Errors   kNotFound (model or version), kInvalidArgument (name, dtype, shape or number of inputs), kOverloaded (queue full;

@@ -435,39 +435,6 @@ TEST_F(PoolThreadsTest, ARequestWhoseAnswerIsDamagedIsToldSo) {
   EXPECT_EQ(pool.usage().inputs.used_bytes, 0u);
 }
 
-// Those that cannot be read are asked for.
-TEST_F(PoolThreadsTest, TheFirstRequestOfAModelThatTheWelcomeDescribesLeavesBeforeAnybodyWaits) {
-  daemon_.welcome_with({"{", "", R"({"name": "other"})", daemon_.description(), daemon_.description()});
-  Pool pool = connect();
-  Prediction known = pool.submit("m", input());
-  const std::uint64_t seq = daemon_.receive_request();
-  Prediction unknown = pool.submit("other", input());
-  EXPECT_FALSE(daemon_.receive(20ms)) << "it only describes the model";
-  daemon_.reply(seq);
-  EXPECT_TRUE(FakeDaemon::comes([&] { return known.ready(); }));
-  EXPECT_FALSE(unknown.ready());
-  daemon_.reply(daemon_.receive_request());
-  EXPECT_TRUE(FakeDaemon::comes([&] { return unknown.ready(); }));
-}
-
-// One that the daemon before did not answer, and one that was submitted while there was none.
-TEST_F(PoolThreadsTest, AWelcomeSendsWhatWaitedForItOnce) {
-  Pool pool = connect();
-  describe(pool);
-  Prediction early = pool.submit("m", input());
-  daemon_.receive_request();
-  daemon_.drop_client();
-  while (!daemon_.has_visitor()) pool.poll_once();
-  Prediction late = pool.submit("m", input());
-  daemon_.welcome_with({daemon_.description()});
-  Sleeper waits([&] { return early.wait_for(kHour) && late.wait_for(kHour); });
-  daemon_.let_in();
-  for (int i = 0; i < 2; ++i) daemon_.reply(daemon_.receive_request());
-  EXPECT_TRUE(waits.ends(pool));
-  EXPECT_FALSE(daemon_.receive(20ms)) << "nothing is sent twice";
-  for (const Prediction* each : {&early, &late}) EXPECT_EQ(each->outcome().outputs.status().code(), StatusCode::kInternal);
-}
-
 TEST_F(PoolThreadsTest, ASessionIsNotIdleWhileThisProcessIsStopped) {
   describe_with_state();
   Pool pool = connect(kHour, 30s);

@@ -101,6 +101,15 @@ TEST(ImageClassifier, WithoutAWordAboutPreprocessingItWarns) {
   EXPECT_EQ(ImageClassifier::create(model, "colors").value().preprocess().order, "GRAY");
 }
 
+TEST(ImageClassifier, ASideThatIsOpenIsNotTakenForTheChannels) {
+  ColorModel model;
+  model.info.inputs[0].shape = {-1, -1, -1, 3};
+  model.answer = [](const Tensors&) -> Result<Tensors> { return Tensors{{"scores", test::tensor_of({1, 3}, {1, 0, 0})}}; };
+  const auto last = ImageClassifier::create(model, "colors", {.preprocess = Preprocess{.crop_height = 5, .crop_width = 7}});
+  EXPECT_EQ(last.value().classify(plain(200, 0, 0)).value().at(0).label, "red");
+  EXPECT_EQ(model.requests.at(0).at(0).tensor.shape(), (Shape{1, 5, 7, 3}));
+}
+
 TEST(ImageClassifier, GivenPreprocessingReplacesTheModels) {
   ColorModel model;
   const auto classifier = ImageClassifier::create(model, "colors", {.preprocess = Preprocess{.order = "BGR"}}).value();

@@ -120,6 +120,71 @@ TEST(ObjectDetector, ReadsTheThreeOutputsOfGluonCv) {
   EXPECT_TRUE(named.ok()) << named.status().to_string();
 }
 
+/// SplitModel with its outputs in another order, under other names.
+struct RenamedModel : SplitModel {
+  RenamedModel(const std::vector<std::size_t>& order, const std::vector<std::string>& names) {
+    const auto arranged = [=](const auto& outputs) {
+      auto made = outputs;
+      for (std::size_t i = 0; i < order.size(); ++i) {
+        made[i] = outputs[order[i]];
+        made[i].name = names[i];
+      }
+      return made;
+    };
+    info.outputs = arranged(info.outputs);
+    answer = [arranged, gluon = answer](const Tensors& inputs) -> Result<Tensors> { return arranged(gluon(inputs).value()); };
+  }
+};
+
+TEST(ObjectDetector, ClassesAndScoresAreFoundByTheirNames) {
+  const std::vector<std::size_t> as_gluon{0, 1, 2}, boxes_first{2, 1, 0}, scores_first{1, 0, 2};
+  for (const auto& [order, names] : std::vector<std::pair<std::vector<std::size_t>, std::vector<std::string>>>{
+           {boxes_first, {"bbox", "score", "id"}},
+           {boxes_first, {"ssd0_bboxes_output", "ssd0_class_probs_output", "ssd0_slice0_output"}},
+           {scores_first, {"class_scores", "ClassIds", "boxes"}},
+           {scores_first, {"sigmoid0", "labels", "boxes"}},
+           {scores_first, {"box_confidence", "x", "boxes"}},
+           {{1, 2, 0}, {"x", "coordinates", "box_cls0"}},
+           {{0, 2, 1}, {"x", "coordinates", "PROB"}},
+           {as_gluon, {"yolov30_slice_axis1_output", "yolov30_slice_axis2_output", "yolov30_slice_axis3_output"}},
+           {as_gluon, {"grid", "sigmoid", "sliding"}}}) {  // "id" within a word says nothing
+    RenamedModel model(order, names);
+    const auto found = ObjectDetector::create(model, "yolo").value().detect(blank(300, 400));
+    ASSERT_TRUE(found.ok() && found->size() == 1) << names[0] << found.status().to_string();
+    EXPECT_EQ(found->at(0).index, 7) << names[0];
+    EXPECT_EQ(found->at(0).score, 0.75f) << names[0];
+    expect_box(found->at(0).box, {40, 60, 200, 180});
+  }
+}
+
+TEST(ObjectDetector, ClassesAndScoresThatCannotBeToldAreAnError) {
+  for (const auto& names : std::vector<std::vector<std::string>>{
+           {"out0", "out1", "out2"}, {"boxes", "score0", "score1"}, {"boxes", "class_id", "label"}}) {
+    RenamedModel model({2, 1, 0}, names);
+    const Status status = ObjectDetector::create(model, "yolo").status();
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << names[1];
+    EXPECT_TRUE(says(status.message(), {"'yolo'", "'" + names[0] + "'", "'" + names[1] + "'", "'" + names[2] + "'", "`outputs`",
+                                        "classes, scores, boxes"}));
+    const auto told = ObjectDetector::create(model, "yolo", {.detections = {names[2], names[1], names[0]}}).value();
+    EXPECT_EQ(told.detect(blank(300, 400)).value().at(0).index, 7);
+    EXPECT_EQ(ObjectDetector::create(model, "yolo", {.detections = {names[0], names[1], names[2]}}).status().code(),
+              StatusCode::kFailedPrecondition)
+        << "boxes cannot be classes";
+  }
+}
+
+TEST(ObjectDetector, NumbersInAnotherOrderAreAnErrorAndNoWrongLabels) {
+  SplitModel split;
+  const auto swapped = ObjectDetector::create(split, "yolo", {.detections = {"scores", "ids", "boxes"}}).value();
+  EXPECT_TRUE(
+      says(swapped.detect(blank(300, 400)).status().message(), {"'scores'", "0.75", "a class", "classes, scores, boxes"}));
+  RowsModel rows;
+  rows.rows = {0.25f, 0.5f, 0.75f, 1, 0.9f, 2};  // x0, y0, x1, y1, score, class
+  const Status status = ObjectDetector::create(rows, "ssd").value().detect(blank(300, 400)).status();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(says(status.message(), {"'detection_output'", "0.25", "(class, score, x0, y0, x1, y1)"}));
+}
+
 TEST(ObjectDetector, MapsBoxesBackHoweverThePictureWasPrepared) {
   RowsModel model;
   // The input is 200 wide and 100 high. A letterbox shows a square picture in its columns 50 to 150.
@@ -153,21 +218,84 @@ TEST(ObjectDetector, FindsObjectsInManyPicturesInOrder) {
 
 TEST(ObjectDetector, OutputsOfNoSenseAreNoDetectionsAndNoCrash) {
   RowsModel model;
-  model.rows = {kNan,      0.9f,      0,     0,    1,         1,  // no class
-                0,         kNan,      0,     0,    1,         1,  // no score
-                0,         kInfinity, 0,     0,    1,         1,  //
-                kInfinity, 0.9f,      0,     0,    1,         1,  //
-                1e30f,     0.9f,      0,     0,    1,         1,  // a class beyond all integers
-                0,         0.9f,      kNan,  0,    1,         1,  // no box
-                0,         0.9f,      0,     0,    kInfinity, 1,  //
-                0,         0.9f,      1,     1,    0,         0,  // its corners are exchanged
-                0,         0.9f,      0.5f,  0.5f, 0.5f,      1,  // empty
-                0,         0.9f,      1.1f,  0,    1.5f,      1,  // beside the picture
-                2,         0.9f,      -0.5f, 0.5f, 1.5f,      1};
+  model.rows = {kNan,
+                0.9f,
+                0,
+                0,
+                1,
+                1,  // no class
+                0,
+                kNan,
+                0,
+                0,
+                1,
+                1,  // no score
+                0,
+                kInfinity,
+                0,
+                0,
+                1,
+                1,  //
+                kInfinity,
+                0.9f,
+                0,
+                0,
+                1,
+                1,  //
+                1e30f,
+                0.9f,
+                0,
+                0,
+                1,
+                1,  // a class beyond all integers
+                0,
+                0.9f,
+                kNan,
+                0,
+                1,
+                1,  // no box
+                0,
+                0.9f,
+                0,
+                0,
+                kInfinity,
+                1,  //
+                0,
+                0.9f,
+                1,
+                1,
+                0,
+                0,  // its corners are exchanged
+                0,
+                0.9f,
+                0.5f,
+                0.5f,
+                0.5f,
+                1,  // empty
+                0,
+                0.9f,
+                1.1f,
+                0,
+                1.5f,
+                1,  // beside the picture
+                2,
+                0.9f,
+                -0.5f,
+                0.5f,
+                1.5f,
+                1,  //
+                2147483520.0f,
+                0.8f,
+                0,
+                0,
+                1,
+                1};  // without a label
   const Detections found = ObjectDetector::create(model, "ssd").value().detect(blank(300, 400)).value();
-  ASSERT_EQ(found.size(), 1u);
+  ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].index, 2);
   expect_box(found[0].box, {0, 150, 400, 300});
+  EXPECT_EQ(found[1].index, 2147483520);
+  EXPECT_EQ(found[1].label, "");
   std::mt19937 random(17);
   const std::vector<float> odd{kNan, kInfinity, -kInfinity, -1, 0, 1, 2, 3e38f, -3e38f, 1e-40f, 0.5f, 2147483648.0f};
   const auto told = ObjectDetector::create(model, "ssd", {.threshold = 0, .format = DetectionFormat::kMultiBoxRows}).value();
@@ -175,28 +303,30 @@ TEST(ObjectDetector, OutputsOfNoSenseAreNoDetectionsAndNoCrash) {
     model.rows.resize(6 * (random() % 5));
     for (float& value : model.rows) value = odd[random() % odd.size()];
     const auto detections = told.detect(blank(30, 40));
-    if (!detections.ok()) continue;  // a class beyond the labels
+    if (!detections.ok()) continue;  // a class that is no whole number
     for (const Detection& each : *detections) {
       EXPECT_TRUE(each.box.x0 >= 0 && each.box.x0 < each.box.x1 && each.box.x1 <= 40 && each.box.y0 >= 0 &&
                   each.box.y0 < each.box.y1 && each.box.y1 <= 30);
-      EXPECT_TRUE(std::isfinite(each.score) && each.index >= 0 && each.index < 3);
+      EXPECT_TRUE(std::isfinite(each.score) && each.index >= 0);
     }
     EXPECT_TRUE(draw_detections(blank(30, 40), *detections).ok());
   }
 }
 
-TEST(ObjectDetector, AClassBeyondTheLabelsIsAnError) {
+TEST(ObjectDetector, AClassBeyondTheLabelsHasNone) {
   RowsModel model;
-  model.rows = {3, 0.9f, 0, 0, 1, 1};
-  const auto detector = ObjectDetector::create(model, "ssd").value();
-  const Status status = detector.detect(blank(30, 40)).status();
-  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(says(status.message(), {"'ssd'", "class 3", "3 labels"}));
-  EXPECT_EQ(
-      ObjectDetector::create(model, "ssd", {.labels = {"a", "b", "c", "d"}}).value().detect(blank(30, 40)).value().at(0).label,
-      "d");
+  model.rows = {3, 0.9f, 0, 0, 1, 1, 1, 0.8f, 0, 0, 1, 1};
+  const auto labels = [&](ObjectDetectorOptions options = {}) {
+    std::vector<std::string> all;
+    for (const Detection& each : ObjectDetector::create(model, "ssd", options).value().detect(blank(30, 40)).value())
+      all.push_back(each.label);
+    return all;
+  };
+  using Labels = std::vector<std::string>;
+  EXPECT_EQ(labels(), (Labels{"", "dog"}));
+  EXPECT_EQ(labels({.labels = {"a", "b", "c", "d"}}), (Labels{"d", "b"}));
   model.info.labels.clear();
-  EXPECT_EQ(ObjectDetector::create(model, "ssd").value().detect(blank(30, 40)).value().at(0).label, "");
+  EXPECT_EQ(labels(), (Labels{"", ""}));
 }
 
 TEST(ObjectDetector, AModelThatIsNoDetectorIsRefused) {
