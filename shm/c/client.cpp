@@ -17,6 +17,10 @@ const Outcome& no_memory_to_wait() {
   return outcome;
 }
 
+std::function<void(const Outcome&)> function_of(void (*callback)(const shoal_outcome*, void*), void* arg) {
+  return [callback, arg](const Outcome& outcome) { callback(handle_of<shoal_outcome>(&outcome), arg); };
+}
+
 Result<Prediction> submit_to(const Model& model, const shoal_named_tensor* inputs, std::size_t input_count,
                              const shoal_submit_options* options) {
   const auto info = model.info();
@@ -154,11 +158,28 @@ shoal_status* shoal_prediction_then(const shoal_prediction* prediction, void (*c
                                     void* arg) {
   SHOAL_C_NEEDS(prediction);
   SHOAL_C_NEEDS(callback);
+  return call([&] { return object_of(prediction).then(function_of(callback, arg)); });
+}
+
+shoal_status* shoal_prediction_then_on(const shoal_prediction* prediction, void (*executor)(shoal_task*, void*),
+                                       void* executor_arg, void (*callback)(const shoal_outcome*, void*), void* arg) {
+  SHOAL_C_NEEDS(prediction);
+  SHOAL_C_NEEDS(executor);
+  SHOAL_C_NEEDS(callback);
   return call([&] {
-    return object_of(prediction).then([callback, arg](const shoal::Outcome& outcome) {
-      callback(handle_of<shoal_outcome>(&outcome), arg);
+    const auto task = std::make_shared<Task>();  // now: there is nobody to tell later that there is no memory
+    return object_of(prediction).then(function_of(callback, arg), [executor, executor_arg, task](std::function<void()> run) {
+      task->run = std::move(run);
+      task->self = task;
+      executor(handle_of<shoal_task>(task.get()), executor_arg);
     });
   });
+}
+
+void shoal_task_run(shoal_task* task) {
+  if (!task) return;
+  const std::shared_ptr<Task> self = std::exchange(object_of(task).self, nullptr);
+  self->run();
 }
 
 void shoal_prediction_free(shoal_prediction* prediction) { free_handle(prediction); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -34,6 +35,12 @@ struct RequestHandle {
   std::uint64_t id = 0;  ///< the caller's own
 };
 
+/// A callback that a program runs where it likes. It owns itself from the moment in which it is handed out.
+struct Task {
+  std::function<void()> run;
+  std::shared_ptr<Task> self;
+};
+
 /// Handle::Object is what the handle points to: nothing is made or copied to hand out, as an outcome, what a request already has.
 template <typename Handle>
 struct Of;
@@ -45,6 +52,7 @@ template <> struct Of<shoal_model_info> { using Object = std::shared_ptr<const M
 template <> struct Of<shoal_client> { using Object = Client; };
 template <> struct Of<shoal_model> { using Object = Model; };
 template <> struct Of<shoal_prediction> { using Object = Prediction; };
+template <> struct Of<shoal_task> { using Object = Task; };
 template <> struct Of<shoal_request> { using Object = RequestHandle; };
 template <> struct Of<shoal_queue> { using Object = CompletionQueue; };
 // clang-format on

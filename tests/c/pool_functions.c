@@ -235,6 +235,8 @@ static void keep_first_number(const shoal_outcome* outcome, void* arg) {
   *(float*)arg = number_at(shoal_outputs_tensor(shoal_outcome_outputs(outcome), 0), 0);
 }
 
+static void keep_task(shoal_task* task, void* arg) { *(shoal_task**)arg = task; }
+
 static void check_callbacks(void) {
   shoal_tensor* tensor = counting(5, 4);
   shoal_prediction* prediction = NULL;
@@ -245,6 +247,16 @@ static void check_callbacks(void) {
   shoal_prediction_free(prediction);  // the request goes on
   for (const int64_t end = shoal_now_ns() + INT64_C(30000000000); first == 0 && shoal_now_ns() < end;)
     shoal_client_poll_once(client);
+  CHECK(first == 5);
+
+  first = 0;
+  shoal_task* task = NULL;
+  OK(shoal_client_submit(client, "echo", &(shoal_named_tensor){"data", tensor}, 1, NULL, &prediction));
+  OK(shoal_prediction_then_on(prediction, keep_task, &task, keep_first_number, (void*)&first));
+  shoal_prediction_free(prediction);
+  for (const int64_t end = shoal_now_ns() + INT64_C(30000000000); !task && shoal_now_ns() < end;) shoal_client_poll_once(client);
+  CHECK(task != NULL && first == 0);
+  shoal_task_run(task);
   CHECK(first == 5);
   shoal_tensor_free(tensor);
 }

@@ -75,6 +75,9 @@ static void check_shared_functions(void) {
   CHECK(longer.unknown == 0 && longer.known.struct_size == sizeof longer);
 }
 
+static void ignore(const shoal_outcome* outcome, void* arg) { CHECK(outcome != NULL && arg == NULL); }
+static void run_at_once(shoal_task* task, void* arg) { shoal_task_run(arg ? NULL : task); }
+
 static void check_client(void) {
   shoal_model* no_model = model;
   shoal_model_info* no_info = info;
@@ -122,10 +125,12 @@ static void check_client(void) {
 
   OK(shoal_model_submit(model, &input, 1, NULL, &prediction));
   NEEDS("shoal_prediction_then: callback", shoal_prediction_then(prediction, NULL, NULL));
+  NEEDS("shoal_prediction_then_on: executor", shoal_prediction_then_on(prediction, NULL, NULL, ignore, NULL));
+  NEEDS("shoal_prediction_then_on: callback", shoal_prediction_then_on(prediction, run_at_once, NULL, NULL, NULL));
+  NEEDS("shoal_prediction_then_on: prediction", shoal_prediction_then_on(NULL, run_at_once, NULL, ignore, NULL));
+  shoal_task_run(NULL);
   shoal_prediction_free(prediction);
 }
-
-static void ignore(const shoal_outcome* outcome, void* arg) { CHECK(outcome != NULL && arg == NULL); }
 
 static void check_requests(void) {
   shoal_request *request = NULL, *none = NULL;

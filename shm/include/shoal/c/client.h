@@ -181,6 +181,18 @@ SHOAL_API void shoal_prediction_cancel(const shoal_prediction* prediction);  ///
 SHOAL_API SHOAL_MUST_USE shoal_status* shoal_prediction_then(const shoal_prediction* prediction,
                                                              void (*callback)(const shoal_outcome* outcome, void* arg),
                                                              void* arg);
+/// A callback that is to run.
+typedef struct shoal_task shoal_task;
+/// The same, but the callback runs where the program likes: executor(task, executor_arg) is called in place of it, in the thread
+/// in which it would run, and hands the task to an event loop, a pool of threads or the like.
+///   executor  must not block, and not jump out. shoal_task_run(task) must be called once, in any thread, at once or later
+SHOAL_API SHOAL_MUST_USE shoal_status* shoal_prediction_then_on(const shoal_prediction* prediction,
+                                                                void (*executor)(shoal_task* task, void* executor_arg),
+                                                                void* executor_arg,
+                                                                void (*callback)(const shoal_outcome* outcome, void* arg),
+                                                                void* arg);
+/// Calls the callback, and frees the task.
+SHOAL_API void shoal_task_run(shoal_task* task);
 SHOAL_API void shoal_prediction_free(shoal_prediction* prediction);  ///< cancels the request, unless then() was called
 
 #ifdef __cplusplus

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
 #include <thread>
 
 #include "shm/c/handles.hpp"
@@ -121,6 +122,28 @@ TEST_F(CRequests, CallbacksAreCalledOnceEach) {
   core_->callbacks().stop();  // waits for the thread that runs them
   EXPECT_EQ(codes[0], SHOAL_OK);
   EXPECT_EQ(codes[1], SHOAL_CANCELLED);
+}
+
+TEST_F(CRequests, ACallbackRunsWhereItsExecutorLikes) {
+  struct Loop {
+    std::promise<shoal_task*> task;
+    std::thread::id caller;
+  } loop;
+  const auto enqueue = [](shoal_task* task, void* arg) { static_cast<Loop*>(arg)->task.set_value(task); };
+  const auto keep_thread = [](const shoal_outcome* outcome, void* arg) {
+    EXPECT_EQ(shoal_outcome_code(outcome), SHOAL_OK);
+    static_cast<Loop*>(arg)->caller = std::this_thread::get_id();
+  };
+  const shoal_named_tensor input{nullptr, tensor_};
+  shoal_prediction* prediction = nullptr;
+  ASSERT_EQ(shoal_model_submit(model_, &input, 1, nullptr, &prediction), nullptr);
+  ASSERT_EQ(shoal_prediction_then_on(prediction, enqueue, &loop, keep_thread, &loop), nullptr);
+  shoal_prediction_free(prediction);  // the request goes on
+  core_->answer();
+  shoal_task* const task = loop.task.get_future().get();
+  EXPECT_EQ(loop.caller, std::thread::id());
+  shoal_task_run(task);
+  EXPECT_EQ(loop.caller, std::this_thread::get_id());
 }
 
 TEST_F(CRequests, ManyThreadsSubmitToOneQueue) {
