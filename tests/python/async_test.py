@@ -20,7 +20,8 @@ class Asynchronous(PoolTest):
         import tempfile
         from pathlib import Path
         top = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
-        return {**cls.MODELS, "slow": f"{write_model(top / 'slow', '_fault_slow', 200)},workers=1"}
+        return {**cls.MODELS, "slow": f"{write_model(top / 'slow', '_fault_slow', 200)},workers=1",
+                "usual": f"{write_model(top / 'usual', '_fault_slow', 1)},workers=1,timeout_ms=60000"}
 
     def numbered(self, i):
         return {"data": numpy.float32([i])}
@@ -97,6 +98,109 @@ class Asynchronous(PoolTest):
             return all(right), threading.active_count() - before
 
         self.assertEqual(asyncio.run(main()), (True, 0))
+
+    def test_thousands_of_tasks_wait_for_their_turn_in_the_queue_of_a_usual_model(self):
+        # With the defaults: queue_limit is 1024 for a model and for an Engine.
+        engine = self.enterContext(shoal.Engine("builtin:identity"))
+        order = []
+
+        async def one(client, model, x):
+            await client.predict_async(model, {"data": x}, timeout=60)
+            order.append(len(order))
+
+        async def main(client, model, x):
+            await asyncio.gather(*(one(client, model, x) for _ in range(3000)))
+
+        for client, model, x in [(self.pool, "usual", ones(1, 4)), (engine, "", ones(1, 50_000))]:
+            with self.subTest(client=type(client).__name__):
+                order.clear()
+                asyncio.run(main(client, model, x))
+                self.assertEqual(len(order), 3000)
+
+    def test_tasks_wait_in_order_and_their_timeout_counts_from_the_call(self):
+        pool = self.enterContext(shoal.Pool(self.daemon.directory, async_in_flight=1))
+        order = []
+
+        async def one(tag, **options):
+            try:
+                await pool.predict_async("slow", {"data": ones(1, 4)}, **options)
+            finally:
+                order.append(tag)
+
+        async def main():
+            tasks = [asyncio.create_task(one(i)) for i in range(4)]
+            late = asyncio.create_task(one("late", timeout=0.05))
+            wrong = asyncio.create_task(one("wrong", timeout="soon"))
+            with self.assertRaisesRegex(shoal.DeadlineExceeded, "'slow'.*async_in_flight"):
+                await late
+            with self.assertRaisesRegex(shoal.InvalidArgument, "timeout"):
+                await wrong
+            await asyncio.gather(*tasks)
+
+        asyncio.run(main())
+        self.assertLess(order.index("late"), order.index(3), "its timeout was over when its turn had come")
+        self.assertEqual([tag for tag in order if isinstance(tag, int)], [0, 1, 2, 3])
+
+    def test_a_task_that_is_canceled_while_it_waits_leaves_nothing(self):
+        pool = self.enterContext(shoal.Pool(self.daemon.directory, async_in_flight=2))
+
+        async def main():
+            running = [asyncio.create_task(pool.predict_async("slow", {"data": ones(1, 4)})) for _ in range(2)]
+            waiting = [asyncio.create_task(pool.predict_async("slow", {"data": ones(1, 4)}, timeout=60)) for _ in range(500)]
+            await asyncio.sleep(0.01)
+            [line] = pool._loops.values()
+            self.assertEqual((line.under_way, len(line.waiting)), (2, 500))
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            self.assertEqual(len(line.waiting), 0)
+            # One that is canceled when its turn has just come.
+            last = [asyncio.create_task(pool.predict_async("slow", {"data": ones(1, 4)})) for _ in range(2)]
+            await running[0]
+            for task in last:
+                task.cancel()
+            await asyncio.gather(*running, *last, return_exceptions=True)
+            for i in range(5):
+                self.assertEqual((await asyncio.wait_for(pool.predict_async("echo", self.numbered(i)), 10))["data_output"][0], i)
+            deadline = time.monotonic() + 10
+            while line.under_way and time.monotonic() < deadline:
+                await asyncio.sleep(0.01)
+            self.assertEqual((line.under_way, len(line.waiting)), (0, 0))
+
+        asyncio.run(main())
+
+    def test_loops_of_several_threads_have_lines_of_their_own(self):
+        pool = self.enterContext(shoal.Pool(self.daemon.directory, async_in_flight=3))
+
+        async def one(i):
+            return (await pool.predict_async("echo", self.numbered(i)))["data_output"][0] == i
+
+        async def main():
+            return all(await asyncio.gather(*(one(i) for i in range(500))))
+
+        with concurrent.futures.ThreadPoolExecutor(4) as executor:
+            self.assertEqual(list(executor.map(lambda _: asyncio.run(main()), range(4))), [True] * 4)
+
+    def test_a_pool_that_is_closed_ends_those_that_wait_for_their_turn(self):
+        pool = shoal.Pool(self.daemon.directory, async_in_flight=1)
+
+        async def main():
+            tasks = [asyncio.create_task(pool.predict_async("slow", {"data": ones(1, 4)})) for _ in range(5)]
+            await asyncio.sleep(0.02)
+            await asyncio.to_thread(pool.close)
+            return await asyncio.gather(*tasks, return_exceptions=True)
+
+        self.assertEqual([type(outcome) for outcome in asyncio.run(main())], [shoal.Cancelled] * 5)
+
+    def test_how_many_are_under_way_is_checked(self):
+        for wrong in (0, -1):
+            with self.assertRaisesRegex(shoal.InvalidArgument, f"async_in_flight is {wrong}"):
+                shoal.Pool(self.daemon.directory, async_in_flight=wrong)
+        with shoal.Engine("builtin:identity", queue_limit=3) as engine:  # the default is not above that
+            async def main():
+                await asyncio.gather(*(engine.predict_async("", {"data": ones(20_000)}) for _ in range(200)))
+
+            asyncio.run(main())
 
     def test_a_canceled_task_cancels_its_request(self):
         async def main():

@@ -5,6 +5,7 @@ import asyncio
 import concurrent.futures
 import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Optional, TypeVar, Union
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple, Optional, TypeVar, Union
 import numpy
 
 from . import _extension
-from .errors import InvalidArgument
+from .errors import Cancelled, DeadlineExceeded, InvalidArgument
 
 _shoal = _extension.load("_shoal", "shoal")
 
@@ -110,20 +111,53 @@ class _LoopInbox:
     """The requests of one event loop. The loop watches the descriptor while there are any. So no other thread of Python's runs, and
     the loop is woken once for all requests that are complete."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, limit: int) -> None:
         self.loop = weakref.ref(loop)
         self.inbox = _shoal.Inbox()
+        self.limit = limit
         self.under_way = 0
+        self.waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()  # for their turn, the first one first
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         if self.under_way == 0:
             loop.add_reader(self.inbox.fd(), self._deliver)
         self.under_way += 1
 
+    async def turn(self, loop: asyncio.AbstractEventLoop, model: str, timeout: Optional[float]) -> Optional[float]:
+        """Waits until this request may begin, and begins it. Returns what is left of its timeout."""
+        seconds = None if timeout is None else _shoal.seconds(timeout)
+        begin = loop.time()
+        turn: asyncio.Future[None] = loop.create_future()
+        self.waiting[turn] = None
+        late = None if seconds is None else loop.call_later(seconds, self._expire, turn, model, seconds)
+        try:
+            await turn
+        except BaseException:  # late or canceled
+            self.waiting.pop(turn, None)
+            if turn.done() and not turn.cancelled() and turn.exception() is None:  # canceled when its turn had just come
+                self.end(1)
+            raise
+        finally:
+            if late is not None:
+                late.cancel()
+        return None if seconds is None else seconds - (loop.time() - begin)
+
+    def _expire(self, turn: asyncio.Future[None], model: str, seconds: float) -> None:
+        if not turn.done():
+            turn.set_exception(DeadlineExceeded(f"model '{model}': the timeout of {seconds:g} s was over before the request could be sent: "
+                                                f"{self.limit} others of this event loop are under way (async_in_flight)"))
+
     def end(self, count: int) -> None:
         self.under_way -= count
         loop = self.loop()
-        if self.under_way == 0 and loop is not None and not loop.is_closed():
+        if loop is None or loop.is_closed():
+            return
+        while self.waiting and self.under_way < self.limit:
+            turn, _ = self.waiting.popitem(last=False)
+            if not turn.done():  # else it is late, or its task was canceled
+                self.begin(loop)
+                turn.set_result(None)
+        if self.under_way == 0:
             loop.remove_reader(self.inbox.fd())
 
     def _deliver(self) -> None:
@@ -134,26 +168,33 @@ class _LoopInbox:
         self.end(len(outcomes))
 
 
-_Submit = Callable[[Any, Any], Any]
-"""Takes an inbox and the receiver of the outcome, and returns what cancels the request."""
+_Submit = Callable[[Any, Any, Optional[float]], Any]
+"""Takes an inbox, the receiver of the outcome, and the timeout, and returns what cancels the request."""
+
+_ASYNC_IN_FLIGHT = 512  # half of what the queue of a model, or of an Engine, holds by default
 
 
 class _Asynchronous:
     """Ways to wait for what is submitted."""
 
-    def __init__(self) -> None:
+    closed: Any
+
+    def __init__(self, async_in_flight: int) -> None:
+        if async_in_flight < 1:
+            raise InvalidArgument(f"async_in_flight is {async_in_flight}: at least 1 request must be under way")
+        self._async_in_flight = async_in_flight
         self._futures: Optional[_Futures] = None
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopInbox] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
-    def _submit_future(self, submit: _Submit) -> Future:
+    def _submit_future(self, timeout: Optional[float], submit: _Submit) -> Future:
         with self._lock:
             futures = self._futures
             if futures is None:
                 futures = self._futures = _Futures()
                 weakref.finalize(self, futures.end)
         future = Future()
-        future._request = submit(futures.inbox, future)
+        future._request = submit(futures.inbox, future, timeout)
         return future
 
     def _end_futures(self) -> None:
@@ -162,16 +203,22 @@ class _Asynchronous:
         if futures is not None:
             futures.end()
 
-    async def _await(self, submit: _Submit) -> Outputs:
+    async def _await(self, model: str, timeout: Optional[float], submit: _Submit) -> Outputs:
         loop = asyncio.get_running_loop()
         with self._lock:
             requests = self._loops.get(loop)
             if requests is None:
-                requests = self._loops[loop] = _LoopInbox(loop)
+                requests = self._loops[loop] = _LoopInbox(loop, self._async_in_flight)
+        has_waited = requests.under_way >= requests.limit
+        if has_waited:
+            timeout = await requests.turn(loop, model, timeout)
+        else:
+            requests.begin(loop)
         future = loop.create_future()
-        requests.begin(loop)
         try:
-            request = submit(requests.inbox, future)
+            if has_waited and self.closed:
+                raise Cancelled(f"model '{model}': this Pool or Engine was closed before the request could be sent")
+            request = submit(requests.inbox, future, timeout)
         except BaseException:
             requests.end(1)
             raise
@@ -200,8 +247,8 @@ class Client(_Asynchronous):
     flow      for a gateway: for whom the request is
     """
 
-    def __init__(self, native: Any) -> None:
-        super().__init__()
+    def __init__(self, native: Any, async_in_flight: int) -> None:
+        super().__init__(async_in_flight)
         self._native = native
         self._finalizer = weakref.finalize(self, native.close)
 
@@ -231,11 +278,15 @@ class Client(_Asynchronous):
         >>> [float(future.result()["data_output"][0]) for future in futures]
         [0.0, 1.0, 2.0]
         """
-        return self._submit_future(lambda inbox, future: self._native.submit(inbox, future, model, inputs, timeout, version, priority, flow))
+        return self._submit_future(timeout, lambda inbox, future, timeout: self._native.submit(inbox, future, model, inputs, timeout,
+                                                                                               version, priority, flow))
 
     async def predict_async(self, model: str, inputs: Inputs, *, timeout: Optional[float] = None, version: int = 0, priority: int = 0,
                             flow: int = 0) -> Outputs:
         """Runs the model once, for ``await`` in any event loop of asyncio, by thousands at once. Canceling the task cancels the request.
+
+        At most `async_in_flight` requests of an event loop are under way; others wait for their turn, in order. The timeout counts from
+        the call; that of the model counts from the moment in which the request is sent. The inputs must not change before the answer.
 
         >>> import asyncio, numpy, shoal
         >>> engine = shoal.Engine("builtin:identity")
@@ -244,7 +295,8 @@ class Client(_Asynchronous):
         >>> [float(out["data_output"][0]) for out in asyncio.run(main())]
         [0.0, 1.0, 2.0]
         """
-        return await self._await(lambda inbox, future: self._native.submit(inbox, future, model, inputs, timeout, version, priority, flow))
+        return await self._await(model, timeout, lambda inbox, future, timeout: self._native.submit(inbox, future, model, inputs, timeout,
+                                                                                                    version, priority, flow))
 
     def as_completed(self, requests: Union[Mapping[Any, Inputs], Iterable[Inputs]], model: str, in_flight: int = 64, *,
                      timeout: Optional[float] = None, version: int = 0, priority: int = 0, flow: int = 0,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Optional, Union
 
 from . import _extension
-from .client import Client, _shoal
+from .client import _ASYNC_IN_FLIGHT, Client, _shoal
 
 # OpenMP's threads look for work for about a millisecond and then sleep; otherwise they keep their cores busy between runs. libgomp reads
 # this when it is loaded. Why this number: worker/engine/passive_openmp.cpp.
@@ -55,6 +55,7 @@ class Engine(Client):
     threads       cores per run
     contexts      runs at the same time
     queue_limit   submitted requests that may wait; one more is answered with Overloaded
+    async_in_flight  as for a Pool; None: 512, or queue_limit if that is lower
     tuning_ms     how long loading may measure algorithms: the first time on this machine; 0: not at all, -1: as model.toml says
     shapes        the inputs to compile for, by name, or several of such dicts; empty: as model.toml says. A shape, or (dtype, shape)
     on_measuring  called with the seconds spent and the seconds that it may take, while it measures
@@ -72,10 +73,11 @@ class Engine(Client):
     def __init__(self, path: Union[str, os.PathLike[str]], *, device: str = "", precision: str = "", threads: int = 0, contexts: int = 1,
                  queue_limit: int = 1024, tuning_ms: int = -1,
                  shapes: Union[Mapping[str, Any], Sequence[Mapping[str, Any]]] = (),
-                 on_measuring: Optional[Callable[[float, float], Any]] = None) -> None:
+                 on_measuring: Optional[Callable[[float, float], Any]] = None, async_in_flight: Optional[int] = None) -> None:
         sets = [shapes] if isinstance(shapes, Mapping) else shapes
         super().__init__(_engine.Engine(os.fspath(path), device, precision, threads, contexts, queue_limit, tuning_ms,
-                                        [[_spec(name, spec) for name, spec in one.items()] for one in sets], on_measuring))
+                                        [[_spec(name, spec) for name, spec in one.items()] for one in sets], on_measuring),
+                         min(_ASYNC_IN_FLIGHT, queue_limit) if async_in_flight is None else async_in_flight)
 
     @property
     def warnings(self) -> list[str]:

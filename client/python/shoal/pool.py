@@ -5,7 +5,7 @@ import json
 import os
 from typing import Any, NamedTuple, Optional, Union
 
-from .client import Client, Future, Inputs, Outputs, _Asynchronous, _shoal
+from .client import _ASYNC_IN_FLIGHT, Client, Future, Inputs, Outputs, _shoal
 
 
 class ModelChange(NamedTuple):
@@ -21,15 +21,15 @@ class ModelChange(NamedTuple):
     seconds: float
 
 
-class Session(_Asynchronous):
+class Session:
     """One sequence of requests to a model that has ``state`` in its model.toml: what one step answers as a state is an input of the next.
     The first step begins with zeros. The states lie in this process: the sequence survives the death of any worker and of the daemon.
     A step that ends with an error changes nothing. One step at a time. `Pool.open_session` makes sessions.
     """
 
-    def __init__(self, pool: Pool, native: Any) -> None:
-        super().__init__()
+    def __init__(self, pool: Pool, model: str, native: Any) -> None:
         self._pool = pool  # which does not end before its sessions
+        self._model = model
         self._native = native
 
     def predict(self, inputs: Inputs, *, timeout: Optional[float] = None, version: int = 0, priority: int = 0) -> Outputs:
@@ -38,11 +38,13 @@ class Session(_Asynchronous):
 
     def submit(self, inputs: Inputs, *, timeout: Optional[float] = None, version: int = 0, priority: int = 0) -> Future:
         """As `Client.submit`."""
-        return self._submit_future(lambda inbox, future: self._native.submit(inbox, future, inputs, timeout, version, priority))
+        return self._pool._submit_future(timeout, lambda inbox, future, timeout: self._native.submit(inbox, future, inputs, timeout, version,
+                                                                                                     priority))
 
     async def predict_async(self, inputs: Inputs, *, timeout: Optional[float] = None, version: int = 0, priority: int = 0) -> Outputs:
         """As `Client.predict_async`."""
-        return await self._await(lambda inbox, future: self._native.submit(inbox, future, inputs, timeout, version, priority))
+        return await self._pool._await(self._model, timeout, lambda inbox, future, timeout: self._native.submit(
+            inbox, future, inputs, timeout, version, priority))
 
     def reset(self) -> None:
         """The next step begins a new sequence."""
@@ -51,7 +53,6 @@ class Session(_Asynchronous):
     def close(self) -> None:
         """Frees its memory. A step that is under way goes on."""
         self._native.close()
-        self._end_futures()
 
     def __enter__(self) -> Session:
         return self
@@ -66,6 +67,8 @@ class Pool(Client):
     directory           where daemon and clients meet; None: ``$SHOAL_DIR``, else ``$XDG_RUNTIME_DIR/shoal``, else ``/run/shoal``
     arena_limit_bytes   the most shared memory that inputs and loans may take, and likewise outputs; it is allocated as it is used
     in_flight_limit     requests that may be unanswered at the same time; one more is answered Overloaded at once
+    async_in_flight     requests of `predict_async` that are under way at the same time in one event loop; others wait for their turn.
+                        None: 512, or in_flight_limit if that is lower. A model with a shorter queue (``queue_limit``) wants fewer
     connect_timeout, reconnect_timeout, control_timeout, session_limit, session_idle   as in PoolOptions (shoal/pool.hpp), in seconds
     Raises  Unavailable: no daemon (names the socket); PermissionDenied, Overloaded, ...
 
@@ -87,9 +90,10 @@ class Pool(Client):
     def __init__(self, directory: Union[str, os.PathLike[str], None] = None, *, arena_limit_bytes: Optional[int] = None,
                  connect_timeout: Optional[float] = None, reconnect_timeout: Optional[float] = None,
                  control_timeout: Optional[float] = None, in_flight_limit: Optional[int] = None, session_limit: Optional[int] = None,
-                 session_idle: Optional[float] = None) -> None:
+                 session_idle: Optional[float] = None, async_in_flight: Optional[int] = None) -> None:
         super().__init__(_shoal.Pool("" if directory is None else os.fspath(directory), arena_limit_bytes, connect_timeout,
-                                     reconnect_timeout, control_timeout, in_flight_limit, session_limit, session_idle))
+                                     reconnect_timeout, control_timeout, in_flight_limit, session_limit, session_idle),
+                         min(_ASYNC_IN_FLIGHT, in_flight_limit or _ASYNC_IN_FLIGHT) if async_in_flight is None else async_in_flight)
 
     def models(self) -> list[str]:
         """The names of the models that the daemon serves."""
@@ -146,4 +150,4 @@ class Pool(Client):
 
     def open_session(self, model: str) -> Session:
         """Opens a session, without asking the daemon."""
-        return Session(self, self._native.open_session(model))
+        return Session(self, model, self._native.open_session(model))

@@ -141,6 +141,10 @@ void define_client(nb::module_& module) {
       .def(
           "cancel", [](const RequestObject& request) { request.prediction.cancel(); }, nb::call_guard<nb::gil_scoped_release>());
 
+  module.def(
+      "seconds", [](nb::handle timeout) { return std::chrono::duration<double>(duration_of(timeout, "timeout")).count(); },
+      "timeout"_a);
+
   nb::class_<Inbox>(module, "Inbox")
       .def(nb::new_([] { return Inbox::create(); }))
       .def("fd", &Inbox::fd)
