@@ -70,7 +70,7 @@ HOMES = {
     r"opencv2/": "client/vision",
     r"zlib\.h$": "worker/import",
     r"seccomp\.h$": "shm/sandbox",
-    r"xxhash\.h$": "worker/exec",
+    r"xxhash\.h$": "worker/graph",
     r"curl/": "fetch",
     r"openssl/": "fetch",
     r"pugixml\.hpp$": "fetch",

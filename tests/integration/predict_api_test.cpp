@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <thread>
 
@@ -144,6 +145,65 @@ TEST_F(PredictPool, ASymbolThatIsNotTheServedOneIsAnErrorThatNamesBoth) {
   EXPECT_TRUE(refuses(read_checkpoint(others.path("more/net")), one_row(), {"'minus_output'", "'plus_output'"}));
   const PredictorPtr right = create(decimal_, one_row());
   EXPECT_EQ(ask(right, {1, 2, 3, 4})[3], 4001);
+}
+
+/// The same checkpoint with another text in its symbol.
+Checkpoint changed(Checkpoint model, const std::string& from, const std::string& to) {
+  const std::size_t at = model.symbol.find(from);
+  EXPECT_NE(at, std::string::npos) << from << " in " << model.symbol;
+  if (at != std::string::npos) model.symbol.replace(at, from.size(), to);
+  return model;
+}
+
+// Inputs and outputs are called alike, and have the same shapes.
+TEST_F(PredictPool, ASymbolThatComputesSomethingElseIsNotTheServedOne) {
+  write_decimal(models_, "both", 1, "outputs = [\"scaled_output\", \"plus_output\"]\n");
+  const DaemonFixture daemon({.models = {"both=" + models_.path("both"), "net=" + models_.path("decimal")}});
+  const std::string op = R"("_plus_scalar")", scalar = R"("scalar": "1")", inner = R"("name": "scaled")";
+  const std::vector<Checkpoint> others{changed(decimal_, op, R"("_minus_scalar")"), changed(decimal_, scalar, R"("scalar": "2")"),
+                                       changed(decimal_, inner, R"("name": "times")")};
+  {
+    const Environment environment(daemon, "net");
+    for (const Checkpoint& other : others) {
+      EXPECT_FALSE(try_create(other, one_row())) << other.symbol;
+      EXPECT_TRUE(error_says({"MXPredCreate", "INVALID_ARGUMENT", "SHOAL_PREDICT_MODEL", "'net'", "operators", "attributes"}));
+      EXPECT_TRUE(create_several(other, one_row(), 2).empty());
+      EXPECT_FALSE(create_partial(other, one_row(), {"plus"}));
+    }
+    const PredictorPtr right = create(decimal_, one_row());
+    EXPECT_EQ(ask(right, {1, 2, 3, 4}), (std::vector<float>{2, 21, 301, 4001}));
+    write_decimal(models_, "decimal", 5);
+    ASSERT_TRUE(daemon.connect().reload("net").ok());
+    EXPECT_FALSE(reshape(right, {{"data", {2, 4}}})) << "another symbol is served now";
+    EXPECT_TRUE(error_says({"MXPredReshape", "'net'", "operators"}));
+  }
+  const Environment environment(daemon, "both");
+  EXPECT_FALSE(create_partial(others[0], one_row(), {"plus"})) << "served with other outputs";
+  EXPECT_TRUE(error_says({"'both'", "operators"}));
+}
+
+TEST_F(PredictPool, ASymbolThatIsWrittenOtherwiseIsTheServedOne) {
+  write_graph(models_.path("echo"), "net",
+              R"({"nodes": [{"op": "null", "name": "data", "inputs": []}, {"op": "_copy", "name": "data", "inputs": [[0, 0, 0]]}],
+                "arg_nodes": [0], "heads": [[1, 0, 0]]})",
+              "[]");
+  const DaemonFixture daemon({.models = {"net=" + models_.path("decimal"), "echo=builtin:identity"}});
+  {
+    const Environment environment(daemon, "net");
+    Checkpoint written = decimal_;
+    nlohmann::json symbol = nlohmann::json::parse(decimal_.symbol);
+    for (nlohmann::json& node : symbol["nodes"]) {
+      node["attr"] = node.value("attrs", nlohmann::json::object());
+      node.erase("attrs");
+      node["attr"]["__lr_mult__"] = "0.1";
+    }
+    symbol["attrs"]["mxnet_version"] = {"int", 10500};
+    written.symbol = symbol.dump(3);
+    ASSERT_NE(written.symbol, decimal_.symbol);
+    EXPECT_EQ(ask(create(written, one_row()), {1, 2, 3, 4}), (std::vector<float>{2, 21, 301, 4001}));
+  }
+  const Environment environment(daemon, "echo");  // the daemon tells nothing of its graph, as an older one of any model
+  EXPECT_EQ(ask(create(read_checkpoint(models_.path("echo/net")), one_row()), {1, 2, 3, 4}), (std::vector<float>{1, 2, 3, 4}));
 }
 
 // A network serves inner values only if its model.toml names them.

@@ -36,6 +36,7 @@ struct LoadedModel {
   std::vector<TensorSpec> inputs;     ///< the model's order; -1 = any size, Shape::any() = any shape
   std::vector<TensorSpec> outputs;    ///< likewise; -1 for a size that depends on the inputs
   std::vector<StatePair> state;       ///< as in model.toml, with the shapes of the inputs
+  std::string fingerprint;            ///< Import::fingerprint
   std::vector<std::string> warnings;  ///< from importing and choosing algorithms; nodes that run slowly
   std::uint64_t parameter_bytes = 0;  ///< size of the parameters in the model's file
   std::uint64_t arena_bytes = 0;      ///< the largest arena of the programs compiled by loading

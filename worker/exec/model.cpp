@@ -6,7 +6,7 @@
 #include "shm/base/cache_directory.hpp"
 #include "shm/base/errors.hpp"
 #include "worker/exec/backend.hpp"
-#include "worker/exec/content_hash.hpp"
+#include "worker/exec/graph_hash.hpp"
 #include "worker/exec/graph_plan.hpp"
 #include "worker/exec/padding.hpp"
 #include "worker/exec/planned_program.hpp"

@@ -14,8 +14,8 @@
 #include "shm/base/errors.hpp"
 #include "shm/base/regular_file.hpp"
 #include "shm/base/unique_fd.hpp"
-#include "worker/exec/content_hash.hpp"
 #include "worker/exec/tuning.hpp"
+#include "worker/graph/content_hash.hpp"
 
 namespace shoal::worker {
 namespace {

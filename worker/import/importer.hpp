@@ -30,6 +30,9 @@ struct Import {
   std::map<std::string, std::string> missing_parameters;
   std::string parameter_file;                        ///< where they should be
   std::map<std::string, std::string> sparse_inputs;  ///< those that the graph has sparse: "csr" or "row_sparse", by name
+  /// Of the graph in the file, whatever outputs are wanted: at most 64 letters, digits and colons, equal if the graphs are.
+  /// Empty: the format has none.
+  std::string fingerprint;
   std::vector<std::string> warnings;  ///< superfluous parameters, unknown attributes: a few short lines naming file or node
 };
 

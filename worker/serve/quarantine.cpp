@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "shm/base/errors.hpp"
-#include "worker/exec/content_hash.hpp"
+#include "worker/graph/content_hash.hpp"
 
 namespace shoal::worker {
 

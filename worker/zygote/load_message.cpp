@@ -53,17 +53,18 @@ void add_warning(std::string& loaded, const std::string& warning) {
 }
 
 std::string loaded_text(const LoadedModel& loaded, const std::string& hash) {
-  const json object{{"inputs", wire::to_json(loaded.inputs)},
-                    {"outputs", wire::to_json(loaded.outputs)},
-                    {"state", wire::to_json(loaded.state)},
-                    {"ignored_inputs", loaded.model->ignored_inputs()},
-                    {"warnings", loaded.warnings},
-                    {"hash", hash},
-                    {"tuning", to_text(loaded.model->tuning())},
-                    {"precision", word_of(loaded.model->tuning().precision)},
-                    {"packed_bytes", loaded.model->packed_bytes()},
-                    {"parameter_bytes", loaded.parameter_bytes},
-                    {"arena_bytes", loaded.arena_bytes}};
+  json object{{"inputs", wire::to_json(loaded.inputs)},
+              {"outputs", wire::to_json(loaded.outputs)},
+              {"state", wire::to_json(loaded.state)},
+              {"ignored_inputs", loaded.model->ignored_inputs()},
+              {"warnings", loaded.warnings},
+              {"hash", hash},
+              {"tuning", to_text(loaded.model->tuning())},
+              {"precision", word_of(loaded.model->tuning().precision)},
+              {"packed_bytes", loaded.model->packed_bytes()},
+              {"parameter_bytes", loaded.parameter_bytes},
+              {"arena_bytes", loaded.arena_bytes}};
+  if (!loaded.fingerprint.empty()) object["fingerprint"] = loaded.fingerprint;
   return json_text(object);
 }
 

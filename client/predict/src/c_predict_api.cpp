@@ -10,6 +10,7 @@
 #include "client/predict/src/c_arguments.hpp"
 #include "client/predict/src/c_call.hpp"
 #include "client/predict/src/given_model.hpp"
+#include "client/predict/src/loaded_models.hpp"
 #include "client/predict/src/local_model.hpp"
 #include "client/predict/src/pooled_model.hpp"
 #include "client/predict/src/predictor.hpp"
@@ -54,10 +55,20 @@ struct CreateArguments {
   int predictors = 1;
 };
 
-Result<std::shared_ptr<SharedModel>> share_model(GivenModel given, const CreateArguments& arguments) {
+///   predictors  how many divide the cores
+Result<std::shared_ptr<SharedModel>> share_model(GivenModel given, const ModelArguments& arguments, int predictors) {
   if (const char* const name = std::getenv("SHOAL_PREDICT_MODEL"); name != nullptr && *name != '\0')
-    return use_pooled_model(std::move(given), name, arguments.outputs.count == 0);
-  return load_local_model(std::move(given), std::max(cores_of_this_thread() / arguments.predictors, 1));
+    return use_pooled_model(std::move(given), name, arguments.outputs.empty());
+  const int cores = std::max(cores_of_this_thread() / predictors, 1);
+  LoadedModels& models = LoadedModels::process();
+  ModelKey key{.symbol = models.digest(std::as_bytes(std::span(arguments.symbol_json))),
+               .parameters = models.digest(arguments.parameters),
+               .symbol_bytes = arguments.symbol_json.size(),
+               .parameter_bytes = arguments.parameters.size(),
+               .outputs = arguments.outputs,
+               .cores = cores};
+  for (const TensorSpec& input : given.inputs) key.inputs.emplace_back(input.name, input.dtype);
+  return models.get(key, [&] { return load_local_model(std::move(given), cores); });
 }
 
 Predictor::Ignored ignored_by(const GivenModel& model, const std::vector<TensorSpec>& shapes) {
@@ -84,7 +95,8 @@ Status create(const CreateArguments& arguments, PredictorHandle* out) {
   SHOAL_ASSIGN_OR_RETURN(GivenModel given, read_model(model_arguments));
   const Predictor::Ignored ignored = ignored_by(given, model_arguments.shapes);
   const std::vector<TensorSpec> inputs = given.inputs;
-  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<SharedModel> model, share_model(std::move(given), arguments));
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<SharedModel> model,
+                         share_model(std::move(given), model_arguments, arguments.predictors));
   std::vector<std::unique_ptr<PredictorObject>> made;
   for (std::size_t i = 0; i < handles.size(); ++i) {
     SHOAL_ASSIGN_OR_RETURN(auto predictor, Predictor::make(model, inputs, ignored));

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 
+#include "client/src/description.hpp"
+#include "client/src/pool_core.hpp"
 #include "shm/base/errors.hpp"
 #include "shm/base/fork_guard.hpp"
 #include "shm/base/mutex.hpp"
 #include "shm/base/shortened.hpp"
 #include "shm/tensor/spec.hpp"
-#include "shoal/pool.hpp"
 #include "worker/exec/graph_plan.hpp"
 #include "worker/passes/infer.hpp"
 
@@ -16,9 +17,16 @@ namespace {
 
 constexpr std::size_t kSignatureBytes = 400;  // of a model in a message
 
+/// What a Pool is, with the whole of the daemon's descriptions.
 struct Connection {
-  ForkGuard fork_guard;
-  Pool pool;
+  explicit Connection(std::shared_ptr<client::PoolCore> connected) : core(std::move(connected)), pool(core) {}
+  ~Connection() { core->close(); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  const ForkGuard fork_guard;
+  const std::shared_ptr<client::PoolCore> core;
+  const Client pool;
 };
 
 /// The connection of this process; lives as long as a predictor uses it. A forked child has none of its parent's.
@@ -29,8 +37,8 @@ Result<std::shared_ptr<Connection>> connection() {
     const MutexLock lock(mutex);
     if (auto known = last.lock(); known && !known->fork_guard.in_child()) return known;
   }
-  SHOAL_ASSIGN_OR_RETURN(Pool pool, Pool::connect());
-  auto fresh = std::make_shared<Connection>(Connection{{}, std::move(pool)});
+  SHOAL_ASSIGN_OR_RETURN(auto core, client::PoolCore::connect(PoolOptions()));
+  auto fresh = std::make_shared<Connection>(std::move(core));
   const MutexLock lock(mutex);
   if (auto known = last.lock(); known && !known->fork_guard.in_child()) return known;  // another thread was faster
   last = fresh;
@@ -60,10 +68,21 @@ std::string signature(const std::vector<TensorSpec>& inputs, const std::vector<T
   return shortened(text, kSignatureBytes);
 }
 
+/// Are they of one scheme (what stands before the colon), and do not agree? One that is empty agrees with all: the daemon tells
+/// none, or the model is none of MXNet's.
+bool are_of_different_graphs(std::string_view a, std::string_view b) {
+  const auto scheme = [](std::string_view fingerprint) { return fingerprint.substr(0, fingerprint.find(':')); };
+  return !a.empty() && scheme(a) == scheme(b) && a != b;
+}
+
 class PooledModel final : public SharedModel {
  public:
-  PooledModel(std::shared_ptr<Connection> connection, worker::Graph graph, std::string name, bool has_all_outputs)
-      : connection_(std::move(connection)), graph_(std::move(graph)), name_(std::move(name)), has_all_outputs_(has_all_outputs) {}
+  PooledModel(std::shared_ptr<Connection> connection, worker::Import symbol, std::string name, bool has_all_outputs)
+      : connection_(std::move(connection)),
+        graph_(std::move(symbol.graph)),
+        fingerprint_(std::move(symbol.fingerprint)),
+        name_(std::move(name)),
+        has_all_outputs_(has_all_outputs) {}
 
   Result<std::unique_ptr<BoundModel>> bind(const std::vector<TensorSpec>& inputs) override;
 
@@ -72,7 +91,7 @@ class PooledModel final : public SharedModel {
     return loan.status().code() == StatusCode::kOverloaded ? Tensor::create(dtype, shape) : std::move(loan);
   }
 
-  Pool& pool() const { return connection_->pool; }
+  const Client& pool() const { return connection_->pool; }
   const std::string& name() const { return name_; }
 
  private:
@@ -88,8 +107,16 @@ class PooledModel final : public SharedModel {
     return outputs;
   }
 
+  /// What the daemon serves now. Waits while it loads.
+  Result<client::Description> served() const {
+    SHOAL_RETURN_IF_ERROR(client::check_model_name(name_));
+    SHOAL_ASSIGN_OR_RETURN(const std::string answer, connection_->core->ask(client::control_json("describe", name_)));
+    return client::parse_description(answer);
+  }
+
   const std::shared_ptr<Connection> connection_;
-  const worker::Graph graph_;  ///< without weights
+  const worker::Graph graph_;      ///< without weights
+  const std::string fingerprint_;  ///< of the symbol
   const std::string name_;
   const bool has_all_outputs_;  ///< those of the symbol; else only some are wanted
 };
@@ -125,7 +152,8 @@ class BoundPooledModel final : public BoundModel {
 Result<std::unique_ptr<BoundModel>> PooledModel::bind(const std::vector<TensorSpec>& inputs) {
   SHOAL_RETURN_IF_ERROR(usable());
   SHOAL_ASSIGN_OR_RETURN(std::vector<TensorSpec> outputs, outputs_for(inputs));
-  SHOAL_ASSIGN_OR_RETURN(const ModelInfo served, pool().describe(name_));
+  SHOAL_ASSIGN_OR_RETURN(const client::Description description, served());
+  const ModelInfo& served = description.info;
   const bool same_inputs = inputs.size() == served.inputs.size() &&
                            std::ranges::all_of(inputs, [&](const TensorSpec& own) { return holds(served.inputs, own); });
   const bool same_outputs = (!has_all_outputs_ || outputs.size() == served.outputs.size()) &&
@@ -134,6 +162,13 @@ Result<std::unique_ptr<BoundModel>> PooledModel::bind(const std::vector<TensorSp
     return invalid_argument(
         "the symbol is not the model that SHOAL_PREDICT_MODEL names: the symbol has {}; the served model '{}' has {}",
         signature(inputs, outputs), name_, signature(served.inputs, served.outputs));
+  }
+  if (are_of_different_graphs(fingerprint_, description.fingerprint)) {
+    return invalid_argument(
+        "the symbol is not the model that SHOAL_PREDICT_MODEL names: inputs and outputs are those of the served model '{}', but "
+        "operators, their attributes or names differ. Pass the symbol file that the daemon serves, or let it serve the one that "
+        "is passed",
+        name_);
   }
   auto self = std::static_pointer_cast<PooledModel>(shared_from_this());
   return std::unique_ptr<BoundModel>(std::make_unique<BoundPooledModel>(std::move(self), std::move(outputs)));
@@ -158,7 +193,7 @@ Result<std::shared_ptr<SharedModel>> use_pooled_model(GivenModel given, std::str
   drop_weights(graph);
   SHOAL_ASSIGN_OR_RETURN(auto connected, connection());
   return std::shared_ptr<SharedModel>(
-      std::make_shared<PooledModel>(std::move(connected), std::move(graph), std::move(name), has_all_outputs));
+      std::make_shared<PooledModel>(std::move(connected), std::move(given.import), std::move(name), has_all_outputs));
 }
 
 }  // namespace shoal::predict

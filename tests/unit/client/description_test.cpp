@@ -48,6 +48,15 @@ TEST(Description, HasLayoutsAndALetterboxIfTheDaemonKnowsThem) {
   EXPECT_EQ(parse_description(object.dump()).status().code(), StatusCode::kInternal) << "letters for dimensions it does not have";
 }
 
+TEST(Description, HasAFingerprintIfTheDaemonTellsOne) {
+  EXPECT_EQ(parse_description(kJson).value().fingerprint, "") << "a daemon before 0.3, or another format";
+  nlohmann::json object = nlohmann::json::parse(kJson);
+  object["fingerprint"] = "mxnet1:00ff";
+  EXPECT_EQ(parse_description(object.dump()).value().fingerprint, "mxnet1:00ff");
+  object["fingerprint"] = 7;
+  EXPECT_EQ(parse_description(object.dump()).status().code(), StatusCode::kInternal);
+}
+
 TEST(Description, HasStatesIfTheDaemonKnowsThem) {
   EXPECT_TRUE(parse_description(kJson).value().info.state.empty()) << "a daemon before 0.3";
   nlohmann::json object = nlohmann::json::parse(kJson);

@@ -69,6 +69,11 @@ bool is_training_hint(std::string_view key) {
 
 }  // namespace
 
+bool is_hint(std::string_view key) {
+  const bool is_hidden = key.size() > 4 && key.starts_with("__") && key.ends_with("__");
+  return is_hidden || is_training_hint(key);
+}
+
 std::optional<OptionalDims> parse_optional_tuple(std::string_view text) {
   OptionalDims dims;
   const bool is_tuple = each_entry(text, [&](std::string_view entry) {
@@ -242,8 +247,7 @@ void AttributeReader::fail_node(StatusCode code, std::string_view why) {
 std::vector<std::string> AttributeReader::unread() const {
   std::vector<std::string> keys;
   for (const auto& [key, value] : node_.attributes) {
-    const bool internal = key.size() > 4 && key.starts_with("__") && key.ends_with("__");
-    if (!internal && !read_.contains(key) && !is_training_hint(key)) keys.push_back(key);
+    if (!read_.contains(key) && !is_hint(key)) keys.push_back(key);
   }
   return keys;
 }

@@ -17,6 +17,10 @@ namespace shoal::worker {
 
 using OptionalDims = std::vector<std::optional<std::int64_t>>;
 
+/// Is the attribute none of its operator's? So are `__lr_mult__` and others that MXNet hides, and "weight_lr_mult", a hint for
+/// the trainer.
+bool is_hint(std::string_view key);
+
 /// Reads each attribute that the operator knows, with the grammar of MXNet 1.9.1's parameter parser. After an error, all reads
 /// return defaults. status() returns the first error; it names operator, node and attribute.
 ///   Threads  thread-compatible
@@ -52,7 +56,7 @@ class AttributeReader {
   void fail(const char* key, std::string_view why);       ///< "... attribute key='text' why"
   void fail_node(StatusCode code, std::string_view why);  ///< "Operator 'node': why"
   const Status& status() const { return status_; }
-  /// The keys that were not read, without those of the form __x__.
+  /// The keys that were not read, without hints.
   std::vector<std::string> unread() const;
 
  private:

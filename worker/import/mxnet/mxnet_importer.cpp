@@ -8,6 +8,7 @@
 #include "shm/base/errors.hpp"
 #include "shm/base/shortened.hpp"
 #include "worker/import/mxnet/attribute_reader.hpp"
+#include "worker/import/mxnet/mxnet_fingerprint.hpp"
 #include "worker/import/mxnet/mxnet_lowering.hpp"
 #include "worker/import/mxnet/mxnet_outputs.hpp"
 #include "worker/import/mxnet/mxnet_params.hpp"
@@ -455,6 +456,7 @@ Result<Import> import_mxnet(const ForeignModel& model, const ImportLimits& limit
   warn_of_parameters(symbol, parameters, list.name, warnings);
   import->warnings = std::move(warnings).take();
   import->parameter_file = list.name;
+  import->fingerprint = fingerprint(symbol);
   return Import(std::move(*import));
 }
 

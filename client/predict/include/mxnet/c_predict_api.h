@@ -1,11 +1,14 @@
 /* MXNet 1.9.1's C predict API, as libshoal_predict provides it: a program that was written for MXNet is linked with
  * -lshoal_predict and runs on Shoal, in its own process. With SHOAL_PREDICT_MODEL=NAME in the environment, its predictors
- * are clients of the daemon's model NAME. C11 and C++.
+ * are clients of the daemon's model NAME, whose symbol must be the one that they pass. C11 and C++.
  *
  *   Returns   0, or -1; MXGetLastError() then says why. No exception leaves a function
  *   Threads   a handle is used by one thread at a time, by any thread. Different handles may be used at the same time,
- *             whatever made them: handles of one model share its weights, and never inputs, outputs or intermediate results.
- *             MXNET_ENGINE_TYPE is not needed
+ *             whatever made them: they never share inputs, outputs or intermediate results. MXNET_ENGINE_TYPE is not needed
+ *   Memory    handles of one model share its weights, whatever made them, while one of them lives: those of equal
+ *             symbol_json_str and param_bytes (their bytes, not their addresses), with the same outputs, types of inputs and
+ *             cores for a run. Shapes may differ; the first one decides how the weights are packed. Reading the symbol and
+ *             comparing the bytes is all that another handle costs
  *   Fork      a predictor does not work in a forked child of the process that made it: make it after fork(). Those of a
  *             child whose parent made predictors before use one core each
  *   Types     numbers of element types are MXNet's: 0 float32, 1 float64, 2 float16, 3 uint8, 4 int32, 5 int8, 6 int64,

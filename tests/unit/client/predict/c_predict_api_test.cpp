@@ -61,6 +61,63 @@ TEST(CPredictApi, TheMemoryOfTheArgumentsIsNotNeededAfterwards) {
   EXPECT_EQ(ask(larger, {1, 2, 3, 4, 0, 0, 0, 1}), (std::vector<float>{2, 21, 301, 4001, 1, 1, 1, 1001}));
 }
 
+// Not so in MXNet, whose predictors have a copy each.
+TEST(CPredictApi, PredictorsOfEqualBytesShareTheWeights) {
+  const std::size_t before = mapped_weights();
+  std::vector<PredictorPtr> equal;
+  std::vector<std::uint32_t> rows;
+  for (std::uint32_t i = 0; i < 16; ++i) {
+    const Checkpoint copy = decimal();  // in other memory, which is gone before the next one is made
+    rows.push_back(1 + i % 3);
+    equal.push_back(create(copy, {{"data", {rows.back(), 4}}}));
+  }
+  equal.push_back(reshape(equal.front(), {{"data", {5, 4}}}));
+  rows.push_back(5);
+  EXPECT_EQ(mapped_weights(), before + 1) << "whatever their shapes";
+  std::vector<std::vector<float>> data;
+  for (std::size_t i = 0; i < equal.size(); ++i) {
+    data.emplace_back(rows[i] * 4, static_cast<float>(i));
+    set(equal[i], "data", data[i]);
+  }
+  for (std::size_t i = 0; i < equal.size(); ++i) {
+    forward(equal[i]);
+    const auto value = static_cast<float>(i);
+    const std::vector<float> answer = output_of(equal[i]);
+    ASSERT_EQ(answer.size(), data[i].size());
+    EXPECT_EQ(std::vector<float>(answer.begin(), answer.begin() + 4), decimal_of({value, value, value, value})) << "never inputs";
+  }
+
+  Checkpoint other_weights = decimal();
+  other_weights.params = params_of("arg:factor", {2, 2, 2, 2});
+  Checkpoint other_symbol = decimal();
+  other_symbol.symbol.replace(other_symbol.symbol.find("_plus_scalar"), 12, "_minus_scalar");
+  const PredictorPtr weights = create(other_weights, one_row()), symbol = create(other_symbol, one_row());
+  const PredictorPtr part = create_partial(decimal(), one_row(), {"scaled"});
+  const PredictorPtr same_part = create_partial(decimal(), {{"data", {2, 4}}}, {"scaled"});
+  const PredictorPtr doubles = create_with_types(decimal(), one_row(), {"data"}, {0});
+  EXPECT_EQ(mapped_weights(), before + 4);
+  EXPECT_EQ(ask(weights, {1, 2, 3, 4}), (std::vector<float>{3, 5, 7, 9}));
+  EXPECT_EQ(ask(symbol, {1, 2, 3, 4}), (std::vector<float>{0, 19, 299, 3999}));
+  EXPECT_EQ(ask(part, {1, 2, 3, 4}), (std::vector<float>{1, 20, 300, 4000}));
+  EXPECT_EQ(ask(doubles, {1, 2, 3, 4}), (std::vector<float>{2, 21, 301, 4001}));
+  const PredictorPtr last = std::move(equal.back());
+  equal.clear();
+  EXPECT_EQ(mapped_weights(), before + 4);
+  EXPECT_EQ(ask(last, std::vector<float>(20, 1))[3], 1001) << "the others are freed";
+}
+
+TEST(CPredictApi, TheLastPredictorFreesTheWeights) {
+  const std::size_t before = mapped_weights();
+  for (int round = 0; round < 3; ++round) {
+    PredictorPtr first = create(decimal(), one_row()), second = create(decimal(), one_row());
+    EXPECT_EQ(mapped_weights(), before + 1);
+    first.reset();
+    EXPECT_EQ(ask(second, {1, 2, 3, 4}), (std::vector<float>{2, 21, 301, 4001}));
+    second.reset();
+    EXPECT_EQ(mapped_weights(), before);
+  }
+}
+
 TEST(CPredictApi, ShapesAndTypesAreKnownBeforeTheFirstRun) {
   const PredictorPtr predictor = create_partial(decimal(), {{"data", {3, 4}}}, {"scaled", "plus"});
   ASSERT_TRUE(predictor) << MXGetLastError();

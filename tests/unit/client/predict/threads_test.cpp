@@ -1,6 +1,7 @@
 // Any number of threads predict at the same time, each with predictors of its own: no result belongs to another request.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <random>
@@ -74,6 +75,24 @@ TEST(PredictThreads, ReshapeWhileOthersRun) {
       ASSERT_TRUE(reshaped) << MXGetLastError();
       const std::vector<float> data = rows_of(thread, request, rows);
       ASSERT_EQ(ask(reshaped, data), answer_to(data));
+    }
+  });
+}
+
+// They share one model, if one lives at the time. A thread loads it while others wait, run and free.
+TEST(PredictThreads, MakeRunAndFreePredictorsOfEqualBytes) {
+  in_threads([](int thread) {
+    for (int request = 0; request < kRequests; ++request) {
+      const auto rows = static_cast<std::uint32_t>(1 + (thread + request) % 4);
+      Checkpoint model = decimal();
+      const bool is_other = (thread + request) % 5 == 0;
+      if (is_other) model.params = params_of("arg:factor", {2, 2, 2, 2});
+      const PredictorPtr predictor = create(model, {{"data", {rows, 4}}});
+      ASSERT_TRUE(predictor) << MXGetLastError();
+      const std::vector<float> data = rows_of(thread, request, rows);
+      std::vector<float> wanted = answer_to(data);
+      if (is_other) std::ranges::transform(data, wanted.begin(), [](float value) { return 2 * value + 1; });
+      ASSERT_EQ(ask(predictor, data), wanted) << "thread " << thread << ", request " << request;
     }
   });
 }

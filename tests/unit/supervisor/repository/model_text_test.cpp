@@ -71,6 +71,21 @@ TEST(ParseLoaded, KeepsFewWarningsAndShortTexts) {
   EXPECT_LE(report.hash.size(), 1000u);
 }
 
+TEST(ParseLoaded, TellsClientsAFingerprintThatIsOne) {
+  const auto loaded = [](const std::string& fingerprint) {
+    return parse_loaded(R"({"inputs": [], "outputs": [], "fingerprint": )" + fingerprint + "}");
+  };
+  const ServedModel model{.name = "net", .path = "/models/net", .files = {}, .config = {}, .labels = {}};
+  const LoadReport report = loaded(R"("mxnet1:0123456789abcdef")").value();
+  EXPECT_EQ(report.signature("net"), LoadReport{}.signature("net")) << "requests fit as before";
+  EXPECT_TRUE(says(describe_text(model, report, 1, {1}), {R"("fingerprint":"mxnet1:0123456789abcdef")"}));
+  EXPECT_EQ(describe_text(model, {}, 1, {1}).find("fingerprint"), std::string::npos) << "its format has none";
+  EXPECT_TRUE(loaded('"' + std::string(64, 'a') + '"').ok());
+  EXPECT_TRUE(says(loaded('"' + std::string(65, 'a') + '"').status().message(), {"zygote", "fingerprint"}));
+  for (const char* const other : {R"("A")", R"("a b")", R"("\n")", R"("\u00e4")", "7", "null", "[]"})
+    EXPECT_FALSE(loaded(other)) << other;
+}
+
 TEST(ParseLoaded, RefusesValuesThatAreNestedDeeply) {
   const std::string deep(20, '['), end(20, ']');
   const std::string text =

@@ -5,7 +5,7 @@
 #include "tests/support/dynamic_operators.hpp"
 #include "tests/support/says.hpp"
 #include "tests/unit/worker/exec/bodies_graphs.hpp"
-#include "worker/exec/content_hash.hpp"
+#include "worker/exec/graph_hash.hpp"
 #include "worker/exec/padding.hpp"
 #include "worker/ops/control_flow.hpp"
 #include "worker/ops/reduce.hpp"

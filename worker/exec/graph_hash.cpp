@@ -1,19 +1,14 @@
-#include "worker/exec/content_hash.hpp"
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "worker/exec/graph_hash.hpp"
 
 #include <string>
 #include <vector>
 
 #include "worker/exec/graph_plan.hpp"
+#include "worker/graph/content_hash.hpp"
 #include "worker/graph/graph.hpp"
 #include "worker/graph/operators.hpp"
 
 namespace shoal::worker {
-
-// Each piece is hashed with the hash so far as its seed. So the borders between pieces count, and no state of XXH3 is kept.
-void ContentHash::add(std::span<const std::byte> bytes) { hash_ = XXH3_64bits_withSeed(bytes.data(), bytes.size(), hash_); }
 
 namespace {
 
