@@ -4,11 +4,13 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <future>
 #include <memory>
 #include <thread>
 
 #include "tests/support/pool_fixture.hpp"
+#include "tests/support/says.hpp"
 
 namespace shoal::test {
 namespace {
@@ -121,6 +123,23 @@ TEST(PoolIntegration, ARequestOfAModelThatWasLoadedLaterLeavesBeforeAnybodyWaits
     return daemon.model("late")["counts"]["ok"] >= 1;
   }));
   for (const Prediction& prediction : predictions) EXPECT_TRUE(prediction.get().ok());
+}
+
+TEST(PoolIntegration, NoWorkerHasTheDaemonsCredentials) {
+  for (const char* name : {"AWS_SECRET_ACCESS_KEY", "https_proxy"}) ::setenv(name, "user:hunter2@there", 1);
+  const DaemonFixture daemon;
+  for (const char* name : {"AWS_SECRET_ACCESS_KEY", "https_proxy"}) ::unsetenv(name);
+  const auto environment_of = [](pid_t pid) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/environ");
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  EXPECT_TRUE(contains(environment_of(daemon.pid()), "hunter2"));
+  for (const pid_t pid : daemon.all_processes()) {
+    if (pid == daemon.pid()) continue;
+    const std::string environment = environment_of(pid);
+    EXPECT_TRUE(contains(environment, "SHOAL_DIR=")) << pid;
+    EXPECT_FALSE(contains(environment, "hunter2")) << pid;
+  }
 }
 
 TEST(PoolIntegration, RequestsSubmittedWhileTheModelLoadsWaitForIt) {
