@@ -120,9 +120,8 @@ Result<LoadedModel> load_import(const ModelSource& source, Import import, Unique
   }
   SHOAL_RETURN_IF_ERROR(take_sparse_inputs(config, import.graph, where));
   SHOAL_ASSIGN_OR_RETURN(const InputPlan plan, plan_inputs(config, import.graph.input_specs(), where));
-  LoadedModel loaded{.fingerprint = std::move(import.fingerprint),
-                     .warnings = std::move(import.warnings),
-                     .parameter_bytes = import.graph.constant_bytes()};
+  LoadedModel loaded{.warnings = std::move(import.warnings), .parameter_bytes = import.graph.constant_bytes()};
+  loaded.fingerprint = std::move(import.fingerprint);
   SHOAL_ASSIGN_OR_RETURN(loaded.outputs, describe_outputs(import.graph, plan, config.state, where));
   loaded.inputs = plan.inputs;
   loaded.state = with_shapes(config.state, loaded.inputs);
