@@ -32,11 +32,12 @@ class Environment {
   Environment& operator=(const Environment&) = delete;
 };
 
-/// data (n, 4), times 1, 10, 100 and 1000 ("scaled"), plus `offset` ("plus").
-Checkpoint write_decimal(const ScratchDirectory& models, const std::string& name, int offset = 1, const std::string& keys = "") {
+/// data (n, 4), times the factors ("scaled"), plus `offset` ("plus").
+Checkpoint write_decimal(const ScratchDirectory& models, const std::string& name, int offset = 1, const std::string& keys = "",
+                         const std::vector<float>& factors = {1, 10, 100, 1000}) {
   const std::filesystem::path directory = models.path(name);
   write_checkpoint(directory, "net",
-                   {{"broadcast_mul", "scaled", {}, {{"factor", {1, 10, 100, 1000}}}},
+                   {{"broadcast_mul", "scaled", {}, {{"factor", factors}}},
                     {"_plus_scalar", "plus", {{"scalar", std::to_string(offset)}}, {}}},
                    "[-1, 4]");
   std::ofstream(directory / "model.toml", std::ios::app) << keys;
@@ -241,10 +242,25 @@ TEST_F(PredictPool, AModelThatChangesMeanwhileIsAnError) {
   const Environment environment(daemon, "net");
   const PredictorPtr predictor = create(decimal_, one_row());
   EXPECT_EQ(ask(predictor, {1, 2, 3, 4})[0], 2);
-  write_decimal(models_, "decimal", 5);
+  write_decimal(models_, "decimal", 1, "", {5, 10, 100, 1000});
   Pool pool = daemon.connect();
   ASSERT_TRUE(pool.reload("net").ok());
   EXPECT_EQ(ask(predictor, {1, 2, 3, 4})[0], 6) << "new weights are none of its business";
+
+  write_decimal(models_, "decimal", 5);
+  ASSERT_TRUE(pool.reload("net").ok());
+  int result = 0;  // the news that the model was loaded may come after an answer
+  for (int i = 0; i < 1000 && result == 0; ++i) {
+    result = MXPredForward(predictor.get());
+    if (result == 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(result, -1);
+  EXPECT_TRUE(error_says({"MXPredForward", "FAILED_PRECONDITION", "'net' has changed", "symbol"}));
+  EXPECT_EQ(MXPredForward(predictor.get()), -1) << "again and again";
+  write_decimal(models_, "decimal");
+  ASSERT_TRUE(pool.reload("net").ok());
+  EXPECT_EQ(ask(predictor, {1, 2, 3, 4})[0], 2) << "the symbol is the old one again";
+
   write_checkpoint(models_.path("decimal"), "net", {{"_plus_scalar", "other", {{"scalar", "1"}}, {}}}, "[-1, 4]");
   const auto reloaded = pool.reload("net");
   ASSERT_TRUE(reloaded.ok()) << reloaded.status().to_string();

@@ -68,8 +68,8 @@ std::string signature(const std::vector<TensorSpec>& inputs, const std::vector<T
   return shortened(text, kSignatureBytes);
 }
 
-/// Are they of one scheme (what stands before the colon), and do not agree? One that is empty agrees with all: the daemon tells
-/// none, or the model is none of MXNet's.
+/// Are fingerprints of one scheme (what stands before the colon), and do not agree? An empty one agrees with all: the daemon
+/// tells none, or the model is none of MXNet's.
 bool are_of_different_graphs(std::string_view a, std::string_view b) {
   const auto scheme = [](std::string_view fingerprint) { return fingerprint.substr(0, fingerprint.find(':')); };
   return !a.empty() && scheme(a) == scheme(b) && a != b;
@@ -92,7 +92,17 @@ class PooledModel final : public SharedModel {
   }
 
   const Client& pool() const { return connection_->pool; }
+  client::PoolCore& core() const { return *connection_->core; }
   const std::string& name() const { return name_; }
+  /// What the daemon serves now. Waits while it loads.
+  Result<client::Description> served() const {
+    SHOAL_RETURN_IF_ERROR(client::check_model_name(name_));
+    SHOAL_ASSIGN_OR_RETURN(const std::string answer, core().ask(client::control_json("describe", name_)));
+    return client::parse_description(answer);
+  }
+  bool has_symbol_of(const client::Description& served) const {
+    return !are_of_different_graphs(fingerprint_, served.fingerprint);
+  }
 
  private:
   /// What the symbol gives for these inputs.
@@ -107,13 +117,6 @@ class PooledModel final : public SharedModel {
     return outputs;
   }
 
-  /// What the daemon serves now. Waits while it loads.
-  Result<client::Description> served() const {
-    SHOAL_RETURN_IF_ERROR(client::check_model_name(name_));
-    SHOAL_ASSIGN_OR_RETURN(const std::string answer, connection_->core->ask(client::control_json("describe", name_)));
-    return client::parse_description(answer);
-  }
-
   const std::shared_ptr<Connection> connection_;
   const worker::Graph graph_;      ///< without weights
   const std::string fingerprint_;  ///< of the symbol
@@ -123,8 +126,9 @@ class PooledModel final : public SharedModel {
 
 class BoundPooledModel final : public BoundModel {
  public:
-  BoundPooledModel(std::shared_ptr<PooledModel> shared, std::vector<TensorSpec> outputs)
-      : shared_(std::move(shared)), outputs_(std::move(outputs)) {}
+  ///   known  what the pool knew of the model before it was compared
+  BoundPooledModel(std::shared_ptr<PooledModel> shared, std::vector<TensorSpec> outputs, std::shared_ptr<const ModelInfo> known)
+      : shared_(std::move(shared)), outputs_(std::move(outputs)), known_(std::move(known)) {}
 
   const std::vector<TensorSpec>& outputs() const override { return outputs_; }
 
@@ -140,18 +144,34 @@ class BoundPooledModel final : public BoundModel {
       }
       answer_.push_back(*found);
     }
+    SHOAL_RETURN_IF_ERROR(check_symbol());
     return &answer_;
   }
 
  private:
+  /// The daemon tells the pool when the model was loaded anew. The symbol may be another one then.
+  Status check_symbol() {
+    auto known = shared_->core().known_info(shared_->name(), 0, place_.get());
+    if (known == known_) return {};
+    SHOAL_ASSIGN_OR_RETURN(const client::Description served, shared_->served());
+    if (!shared_->has_symbol_of(served))
+      return failed_precondition(
+          "model '{}' has changed: its symbol is another one now. Make the predictor again, with that symbol", shared_->name());
+    known_ = std::move(known);
+    return {};
+  }
+
   const std::shared_ptr<PooledModel> shared_;
   const std::vector<TensorSpec> outputs_;
+  const std::shared_ptr<void> place_ = shared_->core().know();
+  std::shared_ptr<const ModelInfo> known_;  ///< the description with which the symbol agrees
   Tensors answer_;
 };
 
 Result<std::unique_ptr<BoundModel>> PooledModel::bind(const std::vector<TensorSpec>& inputs) {
   SHOAL_RETURN_IF_ERROR(usable());
   SHOAL_ASSIGN_OR_RETURN(std::vector<TensorSpec> outputs, outputs_for(inputs));
+  auto known = core().known_info(name_, 0, nullptr);
   SHOAL_ASSIGN_OR_RETURN(const client::Description description, served());
   const ModelInfo& served = description.info;
   const bool same_inputs = inputs.size() == served.inputs.size() &&
@@ -163,7 +183,7 @@ Result<std::unique_ptr<BoundModel>> PooledModel::bind(const std::vector<TensorSp
         "the symbol is not the model that SHOAL_PREDICT_MODEL names: the symbol has {}; the served model '{}' has {}",
         signature(inputs, outputs), name_, signature(served.inputs, served.outputs));
   }
-  if (are_of_different_graphs(fingerprint_, description.fingerprint)) {
+  if (!has_symbol_of(description)) {
     return invalid_argument(
         "the symbol is not the model that SHOAL_PREDICT_MODEL names: inputs and outputs are those of the served model '{}', but "
         "operators, their attributes or names differ. Pass the symbol file that the daemon serves, or let it serve the one that "
@@ -171,7 +191,7 @@ Result<std::unique_ptr<BoundModel>> PooledModel::bind(const std::vector<TensorSp
         name_);
   }
   auto self = std::static_pointer_cast<PooledModel>(shared_from_this());
-  return std::unique_ptr<BoundModel>(std::make_unique<BoundPooledModel>(std::move(self), std::move(outputs)));
+  return std::unique_ptr<BoundModel>(std::make_unique<BoundPooledModel>(std::move(self), std::move(outputs), std::move(known)));
 }
 
 /// Leaves types and shapes of the constants, which is all that infer() reads.
