@@ -1,9 +1,13 @@
 // The example programs with pictures do what they promise.
 #include <gtest/gtest.h>
 
-#include <cstdio>
+#include <sys/wait.h>
+
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "tests/support/checkpoint.hpp"
 #include "tests/support/pool_fixture.hpp"
@@ -18,19 +22,28 @@ std::filesystem::path source(const std::string& path) {
   return std::filesystem::path(directory ? directory : ".") / path;
 }
 
-/// What an example prints. It must succeed.
-std::string run(const DaemonFixture& daemon, const std::string& example, const std::string& arguments) {
-  const std::string command = "SHOAL_DIR=" + daemon.directory() + " " + (binary_directory() / example).string() + " " + arguments;
-  FILE* pipe = ::popen(command.c_str(), "r");
-  std::string text;
-  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) text += static_cast<char>(c);
-  EXPECT_EQ(::pclose(pipe), 0) << command;
-  return text;
+struct Said {
+  int exit_code = -1;
+  std::string out, err;
+};
+
+/// What an example prints.
+Said run(const DaemonFixture& daemon, const std::string& example, const std::string& arguments) {
+  const ScratchDirectory files;
+  const std::string command = "SHOAL_DIR=" + daemon.directory() + " " + (binary_directory() / example).string() + " " +
+                              arguments + " >" + files.path("out") + " 2>" + files.path("err");
+  const int status = std::system(command.c_str());
+  const auto text = [&](const std::string& name) {
+    std::ifstream file(files.path(name));
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text("out"), text("err")};
 }
 
 TEST(PictureExample, AFolderIsClassifiedInItsOrder) {
   const DaemonFixture daemon({.models = {"shapes=" + source("tools/shapes/model").string() + ",workers=2"}});
-  const std::string text = run(daemon, "example_classify_folder", "shapes " + source("tools/shapes/pictures").string());
+  const auto [code, text, errors] = run(daemon, "example_classify_folder", "shapes " + source("tools/shapes/pictures").string());
+  EXPECT_EQ(code, 0) << errors;
   std::size_t pictures = 0, at = 0;
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(source("tools/shapes/pictures")))
@@ -43,6 +56,26 @@ TEST(PictureExample, AFolderIsClassifiedInItsOrder) {
     ++pictures;
   }
   EXPECT_GE(pictures, 3u);
+}
+
+TEST(PictureExample, ADamagedPictureOfAFolderIsNamedAndOthersGoOn) {
+  const DaemonFixture daemon({.models = {"shapes=" + source("tools/shapes/model").string()}});
+  const ScratchDirectory files;
+  std::ofstream(files.path("bad.png")) << "nothing";
+  std::ofstream(files.path("SOURCE.md")) << "no picture";
+  std::filesystem::copy(source("tools/shapes/pictures/star-1.png"), files.path("star.PNG"));
+  const Said some = run(daemon, "example_classify_folder", "shapes " + files.path(""));
+  EXPECT_EQ(some.exit_code, 1);
+  EXPECT_TRUE(some.out.starts_with("star.PNG: star (")) << some.out;
+  EXPECT_EQ(std::ranges::count(some.out, '\n'), 1) << some.out;
+  EXPECT_TRUE(some.err.starts_with("bad.png: ") && says(some.err, {"cannot be decoded"})) << some.err;
+  EXPECT_EQ(std::ranges::count(some.err, '\n'), 1) << "a file that is no picture is not looked at: " << some.err;
+  std::filesystem::remove(files.path("bad.png"));
+  EXPECT_EQ(run(daemon, "example_classify_folder", "shapes " + files.path("")).exit_code, 0);
+  std::filesystem::remove(files.path("star.PNG"));
+  const Said none = run(daemon, "example_classify_folder", "shapes " + files.path(""));
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_TRUE(says(none.err, {files.path(""), "has no pictures"}));
 }
 
 /// A detector that finds two objects in every picture: 0 * mean(data) + rows.
@@ -65,7 +98,8 @@ TEST(PictureExample, BoxesAreDrawn) {
   write_detector(files.path("ssd"));
   const DaemonFixture daemon({.models = {"ssd=" + files.path("ssd")}});
   const std::string picture = source("tools/shapes/pictures/star-1.png").string(), drawn = files.path("boxes.png");
-  const std::string text = run(daemon, "example_detect", "ssd " + picture + " " + drawn);
+  const auto [code, text, errors] = run(daemon, "example_detect", "ssd " + picture + " " + drawn);
+  EXPECT_EQ(code, 0) << errors;
   EXPECT_TRUE(says(text, {"cat 0.88: (0, 0)", "dog 0.75: ("}));
   EXPECT_LT(text.find("cat"), text.find("dog"));
   EXPECT_GT(std::filesystem::file_size(drawn), 100u);

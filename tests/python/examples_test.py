@@ -4,6 +4,7 @@ import doctest
 import importlib
 import json
 import os
+import pty
 import re
 import shutil
 import subprocess
@@ -27,9 +28,10 @@ class Examples(PoolTest):
         ssd = write_detector(Path(cls.enterClassContext(tempfile.TemporaryDirectory())) / "ssd")
         return {"echo": "builtin:identity", "shapes": SHAPES, "ssd": ssd}
 
-    def run_example(self, name, *words):
+    def run_example(self, name, *words, stderr=subprocess.PIPE):
         environment = dict(os.environ, SHOAL_DIR=str(self.daemon.directory))
-        return subprocess.run([sys.executable, EXAMPLES / name, *map(str, words)], env=environment, capture_output=True, text=True, timeout=120)
+        return subprocess.run([sys.executable, EXAMPLES / name, *map(str, words)], env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True,
+                              timeout=120)
 
     def test_hello_sends_one_request(self):
         said = self.run_example("hello.py")
@@ -58,19 +60,38 @@ class Examples(PoolTest):
                 if not method.startswith("_") and callable(value):
                     self.assertTrue(value.__doc__, f"{name}.{method}")
 
-    def test_a_folder_is_classified_with_a_progress_bar(self):
-        done = self.run_example("classify_folder.py", PICTURES, "shapes")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        lines = dict(line.split("\t")[:2] for line in done.stdout.splitlines())
-        self.assertEqual({Path(file).name.split("-")[0] for file in lines}, set(lines.values()))
-        self.assertEqual(len(lines), len(list(PICTURES.glob("*.png"))))
-        self.assertIn("100 %", done.stderr)
+    def test_a_folder_is_classified(self):
+        done = self.run_example("classify_folder.py", "shapes", PICTURES)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        lines = [re.fullmatch(r"((\w+)-\d\.png): (\w+) \(\d+\.\d %\)", line) for line in done.stdout.splitlines()]
+        self.assertEqual([line[1] for line in lines], sorted(file.name for file in PICTURES.glob("*.png")))
+        self.assertEqual([line[2] for line in lines], [line[3] for line in lines])
+
+    def test_a_damaged_picture_of_a_folder_is_named_and_others_go_on(self):
         (self.tmp / "bad.png").write_bytes(b"nothing")
-        shutil.copy(PICTURES / "star-1.png", self.tmp)
-        done = self.run_example("classify_folder.py", self.tmp, "shapes")
+        (self.tmp / "SOURCE.md").write_text("no picture\n")
+        shutil.copy(PICTURES / "star-1.png", self.tmp / "star.PNG")
+        done = self.run_example("classify_folder.py", "shapes", self.tmp)
         self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stdout, r"star-1\.png\tstar")
-        self.assertRegex(done.stderr, r"bad\.png: ")
+        self.assertRegex(done.stdout, r"\Astar\.PNG: star \(\d+\.\d %\)\n\Z")
+        self.assertRegex(done.stderr, r"\Abad\.png: .*cannot be decoded.*\n\Z")
+        for file in self.tmp.glob("*.[pP]*"):
+            file.unlink()
+        done = self.run_example("classify_folder.py", "shapes", self.tmp)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (1, "", f"{self.tmp}: has no pictures\n"))
+        self.assertEqual(self.run_example("classify_folder.py", "shapes").returncode, 2)
+
+    def test_a_folder_has_a_progress_bar_on_a_terminal(self):
+        for name in ("star-1.png", "ring-1.png"):
+            shutil.copy(PICTURES / name, self.tmp)
+        terminal, stderr = pty.openpty()
+        done = self.run_example("classify_folder.py", "shapes", self.tmp, stderr=stderr)
+        os.close(stderr)
+        with open(terminal, "rb", buffering=0) as shown:
+            text = shown.read(1 << 16).decode()
+        self.assertEqual(done.returncode, 0, text)
+        self.assertIn(f"[{'#' * 15}{' ' * 15}] 50 %  1 of 2", text)
+        self.assertIn(f"[{'#' * 30}] 100 %  2 of 2", text)
 
     def test_the_asyncio_server_answers_many_at_once(self):
         environment = dict(os.environ, SHOAL_DIR=str(self.daemon.directory))

@@ -1,26 +1,39 @@
 #!/usr/bin/env python3
-"""Classifies the pictures of a folder, and shows how far it is.
-
-usage: classify_folder.py FOLDER MODEL        prints FILE, label and probability; the daemon is that of $SHOAL_DIR
-"""
+"""Classifies all pictures of a folder with a model of the local daemon ($SHOAL_DIR), and shows how far it is. A picture that cannot be
+classified, for example a damaged one, is named, and the others go on; the exit code then is 1."""
+import argparse
 import sys
 from pathlib import Path
 
 import shoal
 
-folder, model = Path(sys.argv[1]), sys.argv[2]
-files = sorted(file for file in folder.iterdir() if file.suffix.lower() in (".jpg", ".jpeg", ".png", ".webp"))
-failed = 0
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("model", metavar="MODEL")
+parser.add_argument("folder", metavar="FOLDER", type=Path)
+words = parser.parse_args()
+
+
+def show_progress(text):
+    if sys.stderr.isatty():
+        print(text, end="", file=sys.stderr, flush=True)
+
+
+files = sorted(file for file in words.folder.iterdir() if file.suffix.lower() in (".bmp", ".jpeg", ".jpg", ".png", ".webp"))
+have_failed = not files
+if not files:
+    print(f"{words.folder}: has no pictures", file=sys.stderr)
 with shoal.Pool() as pool:
-    classifier = shoal.ImageClassifier(pool, model)
+    classifier = shoal.ImageClassifier(pool, words.model, top_k=1)
     for done, file in enumerate(files, 1):
         try:
-            [(label, probability)] = classifier.classify(file, top_k=1)
-            print(f"{file}\t{label}\t{probability:.3f}")
-        except shoal.Error as error:  # a damaged picture, for example: the others go on
-            failed += 1
-            print(f"\n{file}: {error}", file=sys.stderr)
+            [(label, probability)] = classifier.classify(file)
+            line, stream = f"{file.name}: {label} ({100 * probability:.1f} %)", sys.stdout
+        except shoal.Error as error:
+            have_failed = True
+            line, stream = f"{file.name}: {error}", sys.stderr
+        show_progress("\r\033[K")  # so that the line can be written
+        print(line, file=stream, flush=True)
         bar = "#" * (30 * done // len(files))
-        print(f"\r[{bar:30}] {100 * done // len(files)} %  {done} of {len(files)}", end="", file=sys.stderr, flush=True)
-print(file=sys.stderr)
-sys.exit(1 if failed else 0)
+        end = "\n" if done == len(files) else ""
+        show_progress(f"\r[{bar:30}] {100 * done // len(files)} %  {done} of {len(files)}{end}")
+sys.exit(1 if have_failed else 0)
