@@ -161,13 +161,22 @@ class Load(ShoalTest):
         self.assertGreater(load["ok"], 50)
         self.assertEqual(load["failed"].keys(), {"UNAVAILABLE"})
 
+    def test_files_that_cannot_be_written_are_named_before_anything_is_measured(self):
+        (self.tmp / "folder.svg").mkdir()
+        (self.tmp / "file").touch()
+        for words in (["--csv", self.tmp / "none" / "x.csv"], ["--plot", self.tmp / "none" / "x.png"], ["--plot", self.tmp / "folder.svg"],
+                      ["--csv", self.tmp / "file" / "x.csv"]):
+            with self.subTest(words=words):
+                run = shoal("bench", "builtin:identity", *words, *SHORT)
+                self.assert_fails(run, 1, words[1])
+                self.assertEqual(run.stdout, "")
+
     def test_wrong_words_are_usage_errors(self):
         for words in (["--rate", "0"], ["--rate", "nan"], ["--in-flight", "0"], ["--rate", "5", "--in-flight", "1"], ["--duration", "0"],
                       ["--plot", "x.pdf"], ["--shape", "data"], ["--shape", "data=1xx2"], ["--shape", "data=-1"], ["--input", "data"],
                       ["--shape", "data=1x1x1x1x1x1x1x1x1"], ["--precision", "f8"], ["--timeout", "0"]):
             with self.subTest(words=words):
                 self.assertEqual(shoal("bench", "builtin:identity", *words).returncode, 2)
-        self.assert_fails(shoal("bench", "builtin:identity", "--csv", self.tmp / "none" / "x.csv", *SHORT), 1, "none/x.csv")
         self.assert_fails(shoal("bench", self.tmp / "none", *SHORT), 1, self.tmp / "none")
 
 

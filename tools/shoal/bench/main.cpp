@@ -1,8 +1,12 @@
 // shoal-measure: what `shoal bench` becomes.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 
 #include "shm/base/errors.hpp"
@@ -116,10 +120,22 @@ Finish bench_in_process(const BenchOptions& options, const GivenInputs& given, C
   return measure(options, engine->client(), "", given, console);
 }
 
+/// Whether the file can be written later, so that nothing is measured in vain. Makes no file.
+Status check_writable(const std::filesystem::path& file) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored)) return status_from_errno("write", file.string(), EISDIR);
+  const bool is_there = std::filesystem::exists(file, ignored);
+  const std::filesystem::path directory = file.has_parent_path() ? file.parent_path() : ".";
+  if (::access(is_there ? file.c_str() : directory.c_str(), is_there ? W_OK : W_OK | X_OK) == 0) return {};
+  return status_from_errno("write", file.string(), errno);
+}
+
 Finish bench(const BenchOptions& options, Invocation& invocation) {
   for (const std::string& plot : options.plots) {
     if (Status wrong = check_plot_file(plot); !wrong.ok()) return usage_failure(std::move(wrong));
+    SHOAL_RETURN_IF_ERROR(check_writable(plot));
   }
+  if (!options.csv.empty()) SHOAL_RETURN_IF_ERROR(check_writable(options.csv));
   const auto files = parse_inputs(options.inputs);
   if (!files.ok()) return usage_failure(files.status());
   GivenInputs given;
