@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -17,6 +18,27 @@ constexpr std::int64_t kRowWidth = 6;  // class, score, x0, y0, x1, y1
 constexpr double kFarthestShare = 4;
 
 bool is_rows_of(const DataDesc& output, std::int64_t width) { return output.shape.rank() == 3 && output.shape[2] == width; }
+
+bool may_be_rows_of(const DataDesc& output, std::int64_t width) {
+  return !output.shape.is_known() || is_rows_of(output, width) || is_rows_of(output, -1);
+}
+
+std::string lower_case(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char letter) { return std::tolower(letter); });
+  return text;
+}
+
+/// What the name of an output with one number per row says.
+enum class Said { kNothing, kClasses, kScores };
+
+Said said_by(const std::string& name) {
+  std::string words = lower_case("_" + name + "_");
+  std::ranges::replace_if(
+      words, [](char letter) { return letter < 'a' || letter > 'z'; }, '_');
+  const auto has = [&](const char* text) { return words.find(text) != std::string::npos; };
+  if (has("score") || has("prob") || has("confidence")) return Said::kScores;  // "class_scores", too
+  return has("class") || has("label") || has("_cls_") || has("_id_") || has("_ids_") ? Said::kClasses : Said::kNothing;
+}
 
 std::string list_of(std::span<const DataDesc> outputs) {
   std::string text;
@@ -115,6 +137,22 @@ struct Mapping {
   }
 };
 
+/// Which of two outputs has the classes and which the scores. Without a word of their names the order is GluonCV's.
+Result<DetectionOutputs> split_outputs(const std::string& model, std::span<const DataDesc> described, std::size_t first,
+                                       std::size_t second, std::size_t boxes) {
+  const Said one = said_by(described[first].name), other = said_by(described[second].name);
+  const bool is_silent = one == Said::kNothing && other == Said::kNothing;
+  if (one == other && !(is_silent && boxes > second)) {
+    return failed_precondition(
+        "model '{}': whether '{}' or '{}' has the classes cannot be told (its outputs are {}): give the names of classes, "
+        "scores, "
+        "boxes in `outputs` (in C++ `detections`)",
+        model, described[first].name, described[second].name, list_of(described));
+  }
+  if (one == Said::kScores || other == Said::kClasses) std::swap(first, second);
+  return DetectionOutputs{DetectionFormat::kIdsScoresBoxes, first, second, boxes};
+}
+
 }  // namespace
 
 Result<DetectionOutputs> find_outputs(const std::string& model, std::span<const DataDesc> described, DetectionFormat format,
@@ -122,23 +160,24 @@ Result<DetectionOutputs> find_outputs(const std::string& model, std::span<const 
   SHOAL_ASSIGN_OR_RETURN(const std::vector<std::size_t> given, named(model, described, names));
   const bool wants_rows = format == DetectionFormat::kMultiBoxRows || format == DetectionFormat::kNmsRows;
   const auto as_rows = [&](std::size_t place) -> DetectionOutputs {
-    const bool is_nms = described[place].name.find("nms") != std::string::npos;
+    const bool is_nms = lower_case(described[place].name).find("nms") != std::string::npos;
     const auto guessed = is_nms ? DetectionFormat::kNmsRows : DetectionFormat::kMultiBoxRows;
     return {wants_rows ? format : guessed, place, place, place, !wants_rows && !is_nms};
   };
   if (given.size() == 1 && format != DetectionFormat::kIdsScoresBoxes) return as_rows(given[0]);
-  if (given.size() == 3 && !wants_rows) return DetectionOutputs{DetectionFormat::kIdsScoresBoxes, given[0], given[1], given[2]};
+  if (given.size() == 3 && !wants_rows && may_be_rows_of(described[given[0]], 1) && may_be_rows_of(described[given[1]], 1) &&
+      may_be_rows_of(described[given[2]], 4))
+    return DetectionOutputs{DetectionFormat::kIdsScoresBoxes, given[0], given[1], given[2]};
   if (given.empty()) {
     const std::vector<std::size_t> rows = all_of_width(described, kRowWidth), single = all_of_width(described, 1),
                                    boxes = all_of_width(described, 4);
     if (rows.size() == 1 && format != DetectionFormat::kIdsScoresBoxes) return as_rows(rows[0]);
     if (rows.empty() && single.size() == 2 && boxes.size() == 1 && !wants_rows)
-      return DetectionOutputs{DetectionFormat::kIdsScoresBoxes, single[0], single[1], boxes[0]};
+      return split_outputs(model, described, single[0], single[1], boxes[0]);
   }
   return failed_precondition(
-      "model '{}' is no detector that is known: its outputs are {}; wanted are batch x rows x 6, or three with 1, 1 and 4 in "
-      "place "
-      "of 6. Say which by `outputs` and `format`",
+      "model '{}' is no detector that is known: its outputs are {}; wanted are batch x rows x 6, or classes, scores and "
+      "boxes with 1, 1 and 4 in place of 6. Say which by `outputs` (in C++ `detections`) and `format`",
       model, list_of(described));
 }
 
@@ -164,24 +203,28 @@ Result<std::vector<Detections>> read_detections(const std::string& model, const 
     Detections& found = all[item];
     for (std::size_t row = 0; row < ids.rows; ++row) {
       const float id = ids.at(item, row), score = scores.at(item, row);
-      // Comparisons with NaN are false.
-      if (!(id >= 0 && id < 0x1p31f) || !(score >= options.threshold) || !std::isfinite(score)) continue;
+      if (!(id >= 0 && id < 0x1p31f)) continue;  // comparisons with NaN are false
+      if (id != std::floor(id)) {
+        return failed_precondition(
+            "model '{}': output '{}' has {} where a class is wanted, a whole number: it has other numbers, or in another order "
+            "than {}",
+            model, outputs[which.ids].name, id, is_split ? "classes, scores, boxes" : "(class, score, x0, y0, x1, y1)");
+      }
+      if (!(score >= options.threshold) || !std::isfinite(score)) continue;
       const std::array<float, 4> box{boxes.at(item, row, 0), boxes.at(item, row, 1), boxes.at(item, row, 2),
                                      boxes.at(item, row, 3)};
       const auto is_far = [](float value) { return std::isfinite(value) && std::abs(value) > kFarthestShare; };
       if (which.is_guessed && std::ranges::any_of(box, is_far)) {
         return failed_precondition(
             "model '{}': output '{}' has the box ({}, {}, {}, {}), which is not in shares of the sides: if boxes are in pixels, "
-            "say "
-            "DetectionFormat::kNmsRows",
+            "say DetectionFormat::kNmsRows",
             model, outputs[which.boxes].name, box[0], box[1], box[2], box[3]);
       }
       const auto index = static_cast<std::size_t>(id);
       const auto mapped = mapping.map(box);
       if (!mapped) continue;
-      if (!options.labels.empty() && index >= options.labels.size())
-        return failed_precondition("model '{}' finds class {}, but there are {} labels", model, index, options.labels.size());
-      found.push_back({static_cast<std::int64_t>(index), options.labels.empty() ? "" : options.labels[index], score, *mapped});
+      found.push_back({static_cast<std::int64_t>(index), index < options.labels.size() ? options.labels[index] : std::string(),
+                       score, *mapped});
     }
     std::ranges::stable_sort(found, std::ranges::greater(), &Detection::score);
     if (options.top_k > 0 && found.size() > options.top_k) found.resize(options.top_k);

@@ -20,7 +20,8 @@ struct InputSides {
   bool is_interleaved = false;
 };
 
-bool may_be_channels(std::int64_t size) { return size == 1 || size == 3 || size == -1; }
+bool is_channels(std::int64_t size) { return size == 1 || size == 3; }
+bool may_be_channels(std::int64_t size) { return is_channels(size) || size == -1; }
 
 Result<InputSides> sides_of(const Predictor& predictor) {
   const std::string& model = predictor.info().name;
@@ -33,8 +34,9 @@ Result<InputSides> sides_of(const Predictor& predictor) {
   const Shape& shape = input.shape;
   if (!shape.is_known()) return InputSides{.is_interleaved = is_nhwc};
   const bool says_nothing = input.layout.empty() && shape.rank() == 4;
-  if ((says_nothing || input.layout == "NCHW") && may_be_channels(shape[1]))
-    return InputSides{shape[1], shape[2], shape[3], false};
+  const bool is_first =
+      says_nothing && may_be_channels(shape[1]) && (is_channels(shape[1]) || !is_channels(shape[3]));  // else an open side
+  if (is_first || (input.layout == "NCHW" && may_be_channels(shape[1]))) return InputSides{shape[1], shape[2], shape[3], false};
   if ((says_nothing || is_nhwc) && may_be_channels(shape[3])) return InputSides{shape[3], shape[1], shape[2], true};
   return failed_precondition(
       "model '{}': input '{}' is {}; pictures need batch x (1 or 3) x height x width (NCHW), or the channels last (NHWC)", model,

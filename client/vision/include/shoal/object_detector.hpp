@@ -18,9 +18,10 @@ namespace shoal {
 
 /// What a detector's outputs mean. A row whose class is negative is no detection.
 enum class DetectionFormat : std::uint8_t {
-  kAuto,          ///< three outputs as below, else rows of six: kNmsRows if the output's name has "nms" in it, else kMultiBoxRows
-  kMultiBoxRows,  ///< MultiBoxDetection (SSD): batch x rows x (class, score, x0, y0, x1, y1), as shares of the input's sides
-  kNmsRows,       ///< box_nms: the same, in pixels of the input
+  kAuto,  ///< rows of six: kNmsRows if the output's name has "nms" in it, else kMultiBoxRows; else kIdsScoresBoxes: boxes by
+          ///< the shape, classes and scores by their names, or, if these say nothing, in this order before the boxes
+  kMultiBoxRows,    ///< MultiBoxDetection (SSD): batch x rows x (class, score, x0, y0, x1, y1), as shares of the input's sides
+  kNmsRows,         ///< box_nms: the same, in pixels of the input
   kIdsScoresBoxes,  ///< GluonCV (SSD, YOLO, Faster R-CNN): batch x rows x 1, x 1 and x 4, in pixels of the input
 };
 
@@ -31,8 +32,8 @@ struct ObjectDetectorOptions {
   std::size_t top_k = 0;            ///< detections per picture; 0 = all
   std::size_t batch = 1;            ///< pictures per request, if the model takes several
   DetectionFormat format = DetectionFormat::kAuto;
-  List<Text> detections;           ///< names of the one or three outputs that have them; empty = found by their shapes
-  List<Text> labels;               ///< used instead of the model's own
+  List<Text> detections;  ///< names of the output with rows, or of three: classes, scores, boxes; empty = as `format` says
+  List<Text> labels;      ///< used instead of the model's own
   List<DataDesc> inputs, outputs;  ///< as in PredictorOptions
   std::uint64_t version = 0;       ///< likewise
 };
@@ -45,7 +46,7 @@ struct Box {
 
 struct Detection {
   std::int64_t index = 0;  ///< of the class
-  std::string label;       ///< empty if the model has no labels
+  std::string label;       ///< empty if the class has none
   float score = 0;
   Box box;  ///< within the picture
 };
@@ -58,16 +59,15 @@ class ObjectDetector {
  public:
   /// Asks the client for the model's description. If neither the options nor the model give a preprocessing, uses GluonCV's: the
   /// whole picture is stretched to the input, with ImageNet's mean and deviation; and adds a warning.
-  ///   Errors  those of Predictor::create(); kFailedPrecondition (the model takes no pictures, or its outputs are no detections:
-  ///           lists them); kNotFound (no such output); kInvalidArgument (the preprocessing does not fit the input, or the input
-  ///           leaves the size open and there is no `crop`)
+  ///   Errors  those of Predictor::create(); kFailedPrecondition (the model takes no pictures, or its outputs are no detections
+  ///           or cannot be told apart: lists them); kNotFound (no such output); kInvalidArgument (the preprocessing does not fit
+  ///           the input, or the input leaves the size open and there is no `crop`)
   static Result<ObjectDetector> create(Client client, std::string model, const ObjectDetectorOptions& options = {});
 
   /// The objects in a picture, those with the highest scores first. Rows with a class, score or box that is no number, and boxes
   /// outside the picture, are left out; boxes are cut at its sides.
   ///   Errors  those of Image::read() and Client::submit(); kInvalidArgument (a picture without pixels, or too thin);
-  ///           kFailedPrecondition (the outputs are no detections, a class beyond the labels, or boxes of kAuto that are no
-  ///           shares)
+  ///           kFailedPrecondition (the outputs are no detections, a class is no whole number, or boxes of kAuto are no shares)
   Result<Detections> detect(const Image& image, const SubmitOptions& options = {}) const;
   Result<Detections> detect(const std::filesystem::path& file, const SubmitOptions& options = {}) const;
   /// The objects in many pictures, in the same order, as ImageClassifier::classify().
