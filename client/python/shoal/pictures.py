@@ -55,7 +55,7 @@ class ImageClassifier(_PictureTask):
     client      a Pool or an Engine
     top_k       classes per picture
     preprocess  used instead of the model's ``[preprocess]`` in model.toml; without both, ImageNet's with a warning
-    labels      used instead of the model's. The label of a class without one is its number
+    labels      used instead of the model's, one for each class. Without any, the label of a class is its number
     batch       pictures per request, if the model takes several
     timeout     of each request, in seconds
     version     of the model; 0 is the highest
@@ -105,12 +105,13 @@ class ObjectDetector(_PictureTask):
     labels      used instead of the model's. The label of a class without one is its number
     format      what the outputs mean: "multibox" and "nms" are one output with rows of (class, score, x0, y0, x1, y1), in shares of the
                 input's sides or in pixels of it; "gluoncv" are three: classes, scores, boxes. Empty: found by their shapes
-    outputs     the names of the one or three outputs; empty: found by their shapes
+    outputs     the name of the output with rows, or of the three in this order; empty: found by their shapes, classes and scores by their
+                names
     batch       pictures per request, if the model takes several
     timeout     of each request, in seconds
     version     of the model; 0 is the highest
-    Raises      FailedPrecondition: the model takes no pictures, or its outputs are no detections; InvalidArgument: the preprocessing does
-                not fit it; NotFound: no such output
+    Raises      FailedPrecondition: the model takes no pictures, or its outputs are no detections or cannot be told apart;
+                InvalidArgument: the preprocessing does not fit it; NotFound: no such output
 
     >>> import shoal
     >>> pool = shoal.Pool()
