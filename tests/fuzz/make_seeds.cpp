@@ -141,13 +141,14 @@ void write_control_seeds(const SeedWriter& seeds) {
   const supervisor::LoadReport loaded{.inputs = model.config.inputs,
                                       .outputs = {{"data_output", DType::kFloat32, Shape{-1, 1000}}},
                                       .state = {{"data_output", "data", {-1, 1000}}},
-                                      .ignored_inputs = {"softmax_label"}};
+                                      .ignored_inputs = {"softmax_label"},
+                                      .fingerprint = "mxnet1:00ff"};
   const std::string load = wire::load_text(model).value();
   expect_good("load", worker::parse_load(load).status());
   seeds.write("control", "load", load);
   seeds.write("control", "describe", supervisor::describe_text(model, loaded, 1, {1}));
   const std::string said = R"({"inputs": [{"name": "data", "dtype": "float32", "shape": [-1, 4]}], "outputs": [],
-    "state": [{"out": "h_out", "in": "h_in", "shape": [-1, 4]}], "ignored_inputs": ["label"], "warnings": ["w"], "hash": "00", "tuning": "read from a record",
+    "state": [{"out": "h_out", "in": "h_in", "shape": [-1, 4]}], "ignored_inputs": ["label"], "warnings": ["w"], "hash": "00", "tuning": "read from a record", "fingerprint": "mxnet1:00ff",
     "packed_bytes": 1, "parameter_bytes": 2, "arena_bytes": 3})";
   expect_good("loaded", supervisor::parse_loaded(said).status());
   seeds.write("control", "loaded", said);
