@@ -62,14 +62,18 @@ std::string hmac_sha256(std::string_view key, std::string_view text) {
   return digest;
 }
 
-Result<std::string> sha256_of_file(const std::filesystem::path& file) {
+Result<std::string> sha256_of_file(const std::filesystem::path& file,
+                                   const std::function<Status(std::uint64_t done_bytes, std::uint64_t total_bytes)>& go_on) {
   SHOAL_ASSIGN_OR_RETURN(const RegularFile opened, open_regular_file(file));
   std::vector<std::byte> chunk(kChunkBytes);
   Sha256 digest;
+  std::uint64_t done_bytes = 0;
   while (true) {
     SHOAL_ASSIGN_OR_RETURN(const std::size_t size, read_fully(opened.fd.get(), chunk, file.string()));
     digest.add({reinterpret_cast<const char*>(chunk.data()), size});
     if (size < chunk.size()) return hex(digest.finish());
+    done_bytes += size;
+    SHOAL_RETURN_IF_ERROR(go_on(done_bytes, opened.size_bytes));
   }
 }
 

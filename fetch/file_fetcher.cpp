@@ -2,12 +2,9 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <charconv>
 
-#include "fetch/digest.hpp"
 #include "shm/base/errors.hpp"
 #include "shm/base/regular_file.hpp"
 #include "shm/base/shortened.hpp"
@@ -16,13 +13,8 @@ namespace shoal::fetch {
 namespace {
 
 constexpr std::string_view kFileScheme = "file:";
-constexpr std::size_t kSha256Digits = 64;
 constexpr std::int64_t kSafeAgeS = 60;  // of a last modification: RFC 9110, 8.8.2.2
 constexpr int kOk = 200, kPartial = 206, kNotModified = 304, kForbidden = 403, kNotFound = 404, kGone = 410, kNotInRange = 416;
-
-bool is_sha256(std::string_view text) {
-  return text.size() == kSha256Digits && std::ranges::all_of(text, [](unsigned char c) { return std::isxdigit(c) != 0; });
-}
 
 bool is_strong(std::string_view etag) { return etag.starts_with('"'); }
 
@@ -45,30 +37,11 @@ FileRecord record_of(const HttpReply& reply, std::string version) {
 
 }  // namespace
 
-Result<std::map<std::string, std::string>> parse_checksums(std::string_view text, const std::string& what) {
-  std::map<std::string, std::string> checksums;
-  bool has_line = false;
-  while (!text.empty()) {
-    std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    const std::string_view digits = line.substr(0, std::min(kSha256Digits, line.size()));
-    const std::string_view rest = line.substr(digits.size());
-    if (!is_sha256(digits) || rest.size() < 3 || rest[0] != ' ' || (rest[1] != ' ' && rest[1] != '*')) continue;
-    has_line = true;
-    std::string_view name = rest.substr(2);
-    if (name.starts_with("./")) name.remove_prefix(2);
-    if (is_file_name(name)) checksums.emplace(name, lower(digits));
-  }
-  if (!has_line) return data_loss("{}: this is not what sha256sum prints: make it with `sha256sum * > SHA256SUMS`", what);
-  return checksums;
-}
-
 /// Writes what comes behind what is there.
 class FileFetcher::PartBody final : public Body {
  public:
-  PartBody(FileFetcher& fetcher, const std::string& name, const RemoteFile& now, std::uint64_t from, bool has_range_in_url)
-      : fetcher_(fetcher), name_(name), now_(now), from_(from), has_range_in_url_(has_range_in_url) {}
+  PartBody(FileFetcher& fetcher, const Wish& wish, const RemoteFile& now, std::uint64_t from, bool has_range_in_url)
+      : fetcher_(fetcher), wish_(wish), name_(wish.name), now_(now), from_(from), has_range_in_url_(has_range_in_url) {}
 
   Status begin(const HttpReply& reply) override {
     const Status wrong = check(reply);
@@ -92,7 +65,7 @@ class FileFetcher::PartBody final : public Body {
       return data_loss(
           "the server says neither how long the file is nor where it ends, so nobody would notice that it is cut off");
     size_bytes_ = record.size_bytes;
-    if (size_bytes_ && *size_bytes_ > fetcher_.tools_.course.bytes_left()) return fetcher_.tools_.course.too_large(*size_bytes_);
+    SHOAL_RETURN_IF_ERROR(check_size(size_bytes_.value_or(0)));
     SHOAL_ASSIGN_OR_RETURN(file_, goes_on ? fetcher_.cache_.continue_part(name_) : fetcher_.cache_.begin_part(name_, record));
     if (goes_on && ::ftruncate(file_.get(), static_cast<off_t>(from_)) != 0)
       return status_from_errno("write", fetcher_.cache_.part_path(name_).string(), errno);
@@ -103,7 +76,7 @@ class FileFetcher::PartBody final : public Body {
   Status take(std::span<const std::byte> bytes) override {
     SHOAL_RETURN_IF_ERROR(write_fully(file_.get(), bytes, fetcher_.cache_.part_path(name_).string()));
     done_ += bytes.size();
-    if (done_ > fetcher_.tools_.course.bytes_left()) return fetcher_.tools_.course.too_large(done_);
+    SHOAL_RETURN_IF_ERROR(check_size(done_));
     fetcher_.tools_.course.tell({.file = name_, .done_bytes = done_, .total_bytes = size_bytes_.value_or(0)});
     return {};
   }
@@ -125,7 +98,16 @@ class FileFetcher::PartBody final : public Body {
     return unavailable("the server sends another range ('{}') than the one from byte {}", shortened(range, 60), from_);
   }
 
+  Status check_size(std::uint64_t bytes) const {
+    if (bytes > wish_.largest_bytes)
+      return failed_precondition("{} bytes are too many: of {}, at most {} MiB are read", bytes, name_,
+                                 wish_.largest_bytes >> 20);
+    const Course& course = fetcher_.tools_.course;
+    return bytes > course.bytes_left() ? course.too_large(bytes) : Status();
+  }
+
   FileFetcher& fetcher_;
+  const Wish& wish_;
   const std::string& name_;
   const RemoteFile& now_;
   std::uint64_t from_;
@@ -135,9 +117,10 @@ class FileFetcher::PartBody final : public Body {
   UniqueFd file_;
 };
 
-HttpOutcome FileFetcher::attempt(const std::string& name, const RemoteFile& now, const std::optional<FileRecord>& known,
+HttpOutcome FileFetcher::attempt(const Wish& wish, const RemoteFile& now, const std::optional<FileRecord>& known,
                                  std::uint64_t& furthest_bytes, bool& has_progressed, bool& has_resumed) {
   const Source& source = tools_.source;
+  const std::string& name = wish.name;
   const auto part = cache_.part(name);
   const bool is_same = part && (now.version.empty() ? part->record.may_resume : part->record.version == now.version);
   std::vector<std::string> headers;
@@ -156,7 +139,7 @@ HttpOutcome FileFetcher::attempt(const std::string& name, const RemoteFile& now,
     headers.push_back("If-Modified-Since: " + known->last_modified);
   }
   const HttpRequest request = source.request(directory_, name, from, std::move(headers));
-  PartBody body(*this, name, now, from, request.has_from_in_url || request.url.starts_with(kFileScheme));
+  PartBody body(*this, wish, now, from, request.has_from_in_url || request.url.starts_with(kFileScheme));
   HttpOutcome outcome = tools_.client.get(request, body);
   if (body.done_bytes() > furthest_bytes) {
     furthest_bytes = body.done_bytes();
@@ -188,18 +171,19 @@ Result<FileRecord> FileFetcher::finish(const std::string& name, bool& is_wrong) 
   if (!part) return internal_error("{}: its part {} has vanished", what, cache_.part_path(name).string());
   FileRecord record = part->record;
   record.size_bytes = part->bytes;
-  SHOAL_ASSIGN_OR_RETURN(record.sha256, sha256_of_file(cache_.part_path(name)));
-  const auto expected = checksums_.find(name);
-  is_wrong = expected != checksums_.end() && expected->second != record.sha256;
-  if (is_wrong) {
+  auto sum = sum_of(tools_.course, cache_.part_path(name), name);
+  if (!sum.ok()) return sum.status().with_context(what);
+  record.sha256 = *std::move(sum);
+  if (Status wrong = check_sum(checksums_, name, record.sha256, what); !wrong.ok()) {
+    is_wrong = true;
     cache_.drop_part(name);
-    return data_loss("{}: its SHA-256 is {}, and SHA256SUMS beside it says {}: the file is damaged, or one of the two is old",
-                     what, record.sha256, expected->second);
+    return wrong;
   }
   return cache_.keep(name, std::move(record));
 }
 
-Result<std::optional<FileRecord>> FileFetcher::fetch(const std::string& name, Need need) {
+Result<std::optional<FileRecord>> FileFetcher::fetch(const Wish& wish) {
+  const std::string& name = wish.name;
   const std::string what = url_of(name);
   auto known = cache_.whole(name);
   if (const auto expected = checksums_.find(name); known && expected != checksums_.end() && expected->second != known->sha256)
@@ -210,19 +194,19 @@ Result<std::optional<FileRecord>> FileFetcher::fetch(const std::string& name, Ne
   };
   for (bool is_last = false;; is_last = true) {
     SHOAL_ASSIGN_OR_RETURN(const auto now, tools_.source.find(directory_, name));
-    if (!now || now->is_directory) return absent(name, need, {.status = kNotFound});
+    if (!now || now->is_directory) return absent(name, wish.need, {.status = kNotFound});
     if (known && !now->version.empty() && known->version == now->version) return unchanged();
     std::uint64_t furthest_bytes = 0;
     bool has_resumed = false, is_wrong = false;
     const HttpOutcome outcome = try_again(tools_.course, [&](bool& has_progressed) {
-      return attempt(name, *now, known, furthest_bytes, has_progressed, has_resumed);
+      return attempt(wish, *now, known, furthest_bytes, has_progressed, has_resumed);
     });
     if (!outcome.status.ok()) {
       const bool names_it = outcome.status.message().find(what) != std::string::npos;
       return names_it ? outcome.status : outcome.status.with_context(what);
     }
     if (outcome.reply.status == kNotModified && known) return unchanged();
-    if (!outcome.reply.is_success()) return absent(name, need, outcome.reply);
+    if (!outcome.reply.is_success()) return absent(name, wish.need, outcome.reply);
     SHOAL_ASSIGN_OR_RETURN(const auto after, tools_.source.find(directory_, name));
     if (!after || after->version != now->version) {
       cache_.drop_part(name);

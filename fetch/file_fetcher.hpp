@@ -1,19 +1,17 @@
 // Fetches the files of one directory of a server into its cache, each one as a whole or not at all.
 #pragma once
 
-#include <map>
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "fetch/checksums.hpp"
 #include "fetch/directory_cache.hpp"
 #include "fetch/source.hpp"
 
 namespace shoal::fetch {
-
-/// Name -> hexadecimal SHA-256, from the output of sha256sum. Lines for names in other directories are left out.
-///   Errors  kDataLoss: no line is such a line; names `what`
-Result<std::map<std::string, std::string>> parse_checksums(std::string_view text, const std::string& what);
 
 /// What all fetchers of one model share. All outlive them.
 struct FetchTools {
@@ -32,17 +30,22 @@ class FileFetcher {
       : tools_(tools), directory_(std::move(directory)), cache_(std::move(cache)) {}
 
   /// Files that are fetched from now on must have these checksums, if they are named there.
-  void set_checksums(std::map<std::string, std::string> checksums) { checksums_ = std::move(checksums); }
-  const std::map<std::string, std::string>& checksums() const { return checksums_; }
+  void set_checksums(Checksums checksums) { checksums_ = std::move(checksums); }
+  const Checksums& checksums() const { return checksums_; }
 
   enum class Need { kRequired, kOptional };
+  struct Wish {
+    std::string name;
+    Need need = Need::kRequired;
+    std::uint64_t largest_bytes = std::numeric_limits<std::uint64_t>::max();  ///< beside the limit for all files together
+  };
   /// A file that has not changed since the last time is not sent again. One that broke off goes on where it ended.
   ///   Returns  nothing if the server does not have it and it is optional. Some servers refuse (403) all files that they do
   ///            not have: so that counts as not having it, too, and there is a warning
   ///   Errors   kNotFound, kPermissionDenied, kUnavailable (the server, the network), kDataLoss (wrong checksum, no way to
   ///            notice that it is cut off), kFailedPrecondition (too large, the disk is full, redirects), kDeadlineExceeded,
   ///            kCancelled. All name the URL. No half file is left as a whole one
-  Result<std::optional<FileRecord>> fetch(const std::string& name, Need need);
+  Result<std::optional<FileRecord>> fetch(const Wish& wish);
 
   DirectoryCache& cache() { return cache_; }
   const std::string& directory() const { return directory_; }
@@ -50,7 +53,7 @@ class FileFetcher {
 
  private:
   class PartBody;
-  HttpOutcome attempt(const std::string& name, const RemoteFile& now, const std::optional<FileRecord>& known,
+  HttpOutcome attempt(const Wish& wish, const RemoteFile& now, const std::optional<FileRecord>& known,
                       std::uint64_t& furthest_bytes, bool& has_progressed, bool& has_resumed);
   Result<FileRecord> finish(const std::string& name, bool& is_wrong);
   Result<std::optional<FileRecord>> absent(const std::string& name, Need need, const HttpReply& reply) const;
@@ -58,7 +61,7 @@ class FileFetcher {
   FetchTools tools_;
   std::string directory_;
   DirectoryCache cache_;
-  std::map<std::string, std::string> checksums_;
+  Checksums checksums_;
 };
 
 }  // namespace shoal::fetch

@@ -36,7 +36,7 @@ Status Course::check() const {
   if (!wants_more_()) return cancelled("nobody waits for the files any more");
   if (monotonic_now_ns() < deadline_ns_) return {};
   return deadline_exceeded(
-      "not fetched within {} s (SHOAL_FETCH_TIMEOUT_S); what has come is kept, and the next try goes on there",
+      "not complete within {} s (SHOAL_FETCH_TIMEOUT_S); what has come is kept, and the next try goes on there",
       limits_.total_ns / kSecondNs);
 }
 

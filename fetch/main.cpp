@@ -1,4 +1,4 @@
-// shoal-fetch: fetches one model for the process that started it, answers and ends.
+// shoal-fetch: fetches one model for the process that started it, or verifies one of this machine, answers and ends.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -15,6 +15,7 @@
 
 #include "fetch/model_fetch.hpp"
 #include "fetch/sandbox.hpp"
+#include "fetch/verified_model.hpp"
 #include "shm/base/cache_directory.hpp"
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
@@ -56,10 +57,9 @@ std::vector<fs::path> readable_files(const Location& location) {
   return files;
 }
 
-Result<FetchedModel> fetch(const ModelRequest& request, int control) try {
+Result<FetchedModel> fetch(const ModelRequest& request, bool copies, int control) try {
   SHOAL_ASSIGN_OR_RETURN(const Location location, parse_location(request.path));
   SHOAL_ASSIGN_OR_RETURN(const Limits limits, limits_from_environment());
-  SHOAL_ASSIGN_OR_RETURN(const fs::path cache, make_cache());
   std::uint64_t told_ns = 0;
   Course course(
       limits, [control] { return is_connected(control); },
@@ -70,6 +70,11 @@ Result<FetchedModel> fetch(const ModelRequest& request, int control) try {
             control,
             {.kind = wire::ControlKind::kFetching, .a = progress.done_bytes, .b = progress.total_bytes, .text = progress.file});
       });
+  if (location.scheme == "file" && !copies) {
+    SHOAL_RETURN_IF_ERROR(fetch::enter_sandbox({}, {"/"}));
+    return verify_model(request, course);
+  }
+  SHOAL_ASSIGN_OR_RETURN(const fs::path cache, make_cache());
   HttpClient client(course);
   SHOAL_ASSIGN_OR_RETURN(const auto source, make_source(location, client, course));
   SHOAL_RETURN_IF_ERROR(fetch::enter_sandbox(cache, readable_files(location)));
@@ -81,11 +86,11 @@ Result<FetchedModel> fetch(const ModelRequest& request, int control) try {
   return internal_error("{}: fetching it failed: {}: please report this", request.path, error.what());
 }
 
-Status serve(int control) try {
+Status serve(bool copies, int control) try {
   SHOAL_ASSIGN_OR_RETURN(const wire::Question asked, wire::receive_question(control));
   if (const Status same = wire::check_build(asked.build); !same.ok()) return wire::send_found(control, failure_text(same));
   SHOAL_ASSIGN_OR_RETURN(const FileQuestion question, parse_question(asked.text));
-  const auto fetched = fetch(question.model, control);
+  const auto fetched = fetch(question.model, copies, control);
   return wire::send_found(control, fetched.ok() ? fetched_text(*fetched) : failure_text(fetched.status()));
 } catch (const std::exception& error) {
   return wire::send_found(control, failure_text(internal_error("fetch: {}", error.what())));
@@ -94,17 +99,18 @@ Status serve(int control) try {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int control = argc == 3 && std::string_view(argv[1]) == "--find" ? std::atoi(argv[2]) : -1;
+  const std::string_view mode = argc == 3 ? argv[1] : "";
+  const int control = mode == "--find" || mode == "--copy" ? std::atoi(argv[2]) : -1;
   if (control < 3 || ::fcntl(control, F_SETFD, FD_CLOEXEC) != 0) {
     std::fprintf(stderr,
-                 "usage: shoal-fetch --find FD\n"
+                 "usage: shoal-fetch --find FD, or --copy FD, which copies the files of a file:// URL, too\n"
                  "Started by shoald and shoal, which talk to it over the control socket FD. See shoal fetch --help.\n");
     return 2;
   }
   // A service manager's stop reaches every process, but only the daemon decides what follows.
   for (const int signal : {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGTTIN, SIGTTOU}) ::signal(signal, SIG_IGN);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  const Status served = serve(control);
+  const Status served = serve(mode == "--copy", control);
   if (!served.ok()) std::fprintf(stderr, "shoal-fetch: %s\n", served.to_string().c_str());
   ::_exit(served.ok() ? 0 : 1);  // a thread may still look up a name
 }

@@ -7,6 +7,7 @@
 
 #include "fetch/digest.hpp"
 #include "fetch/remote_directory.hpp"
+#include "fetch/verified_model.hpp"
 #include "shm/base/errors.hpp"
 #include "shm/model/model_kind.hpp"
 
@@ -92,7 +93,7 @@ class ModelFetch {
 
   /// One model, which has no numbered versions.
   Result<ModelFiles> find(RemoteDirectory& directory, const fs::path& path) const {
-    SHOAL_RETURN_IF_ERROR(directory.take(kConfig, Need::kOptional).status());
+    SHOAL_RETURN_IF_ERROR(directory.take_text(kConfig, Need::kOptional).status());
     return find_model(path.string());
   }
 
@@ -146,7 +147,7 @@ class ModelFetch {
   // ---- directories ----
 
   Result<fs::path> take_directory(RemoteDirectory& base) {
-    SHOAL_RETURN_IF_ERROR(base.take(kConfig, Need::kOptional).status());
+    SHOAL_RETURN_IF_ERROR(base.take_text(kConfig, Need::kOptional).status());
     SHOAL_ASSIGN_OR_RETURN(auto found, find_versions(base.picture().string() + epoch_, policy(base)));
     if (!found.front().directory.empty()) return take_versions(base, found);
     SHOAL_ASSIGN_OR_RETURN(const ModelFiles files, std::move(found.front().files));
@@ -165,13 +166,14 @@ class ModelFetch {
   }
 
   Result<fs::path> take_versions(RemoteDirectory& base, const std::vector<FoundVersion>& wanted) {
+    SHOAL_RETURN_IF_ERROR(check_version_count(request_, wanted.size()));
     std::map<std::string, fs::path> copies;
     for (const FoundVersion& version : wanted) {
       const std::string name = version.directory.filename().string();
       SHOAL_ASSIGN_OR_RETURN(RemoteDirectory directory,
                              open(base.directory() + name + "/", format("version-{}", version.number), base.picture() / name));
       SHOAL_RETURN_IF_ERROR(directory.list({}).status());
-      SHOAL_RETURN_IF_ERROR(directory.take(kConfig, Need::kOptional).status());
+      SHOAL_RETURN_IF_ERROR(directory.take_text(kConfig, Need::kOptional).status());
       SHOAL_ASSIGN_OR_RETURN(ModelFiles files, find_model(directory.picture().string() + epoch_));
       std::error_code error;
       if (files.config_file.empty() && fs::exists(base.picture() / kConfig, error)) files.config_file = base.picture() / kConfig;
@@ -203,7 +205,8 @@ class ModelFetch {
   Status take_model(const ModelFiles& files, RemoteDirectory& directory, RemoteDirectory& base) {
     for (const fs::path& file : files.files)
       SHOAL_RETURN_IF_ERROR(directory.take(file.filename().string(), Need::kRequired).status());
-    if (files.config_file.empty()) SHOAL_RETURN_IF_ERROR(directory.take(files.prefix + "-shapes.json", Need::kOptional).status());
+    if (files.config_file.empty())
+      SHOAL_RETURN_IF_ERROR(directory.take_text(files.prefix + "-shapes.json", Need::kOptional).status());
     SHOAL_ASSIGN_OR_RETURN(ModelConfig config, read_model_config(files));
     const std::string labels = config.labels_file, golden = config.golden_file;
     apply_overrides(request_.overrides, config);
@@ -218,9 +221,10 @@ class ModelFetch {
     if (!named.empty()) SHOAL_RETURN_IF_ERROR(check_named("labels", named, directory));
     const std::string& name = named.empty() ? kLabels : named;
     const bool has_base = directory.directory() != base.directory();
-    SHOAL_ASSIGN_OR_RETURN(bool is_there, directory.take(name, named.empty() || has_base ? Need::kOptional : Need::kRequired));
+    SHOAL_ASSIGN_OR_RETURN(bool is_there,
+                           directory.take_text(name, named.empty() || has_base ? Need::kOptional : Need::kRequired));
     if (is_there || !has_base) return {};
-    return base.take(name, named.empty() ? Need::kOptional : Need::kRequired).status();
+    return base.take_text(name, named.empty() ? Need::kOptional : Need::kRequired).status();
   }
 
   /// What a user of this machine names by an absolute path is a file of this machine.

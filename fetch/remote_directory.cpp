@@ -14,8 +14,6 @@ namespace {
 namespace fs = std::filesystem;
 using Need = FileFetcher::Need;
 
-constexpr const char* kChecksums = "SHA256SUMS";
-
 }  // namespace
 
 Result<RemoteDirectory> RemoteDirectory::open(const FetchTools& tools, const std::string& directory, const fs::path& cache,
@@ -25,7 +23,7 @@ Result<RemoteDirectory> RemoteDirectory::open(const FetchTools& tools, const std
   fs::create_directory(picture, error);
   if (error) return status_from_errno("make the directory", picture.string(), error.value());
   RemoteDirectory made(tools, FileFetcher(tools, directory, std::move(opened)), picture);
-  SHOAL_ASSIGN_OR_RETURN(const bool has_checksums, made.take(kChecksums, Need::kOptional));
+  SHOAL_ASSIGN_OR_RETURN(const bool has_checksums, made.take_text(kChecksums, Need::kOptional));
   if (!has_checksums) return made;
   const FileRecord& record = made.taken_.at(kChecksums);
   const auto text = read_text_file(made.cache().path_of(record));
@@ -65,9 +63,12 @@ Result<bool> RemoteDirectory::list(const std::string& prefix) {
   return true;
 }
 
-Result<bool> RemoteDirectory::take(const std::string& name, Need need) {
+Result<bool> RemoteDirectory::take_text(const std::string& name, Need need) { return take({name, need, kLargestTextFile}); }
+
+Result<bool> RemoteDirectory::take(const FileFetcher::Wish& wish) {
+  const std::string& name = wish.name;
   if (taken_.contains(name)) return true;
-  SHOAL_ASSIGN_OR_RETURN(const auto record, files_.fetch(name, need));
+  SHOAL_ASSIGN_OR_RETURN(const auto record, files_.fetch(wish));
   const fs::path shown = picture_ / name;
   ::unlink(shown.c_str());
   if (!record) return false;

@@ -29,7 +29,9 @@ class RemoteDirectory {
 
   /// Fetches a file that belongs to the model, and shows it in the picture as it is.
   ///   Returns  false: it is optional, and not there
-  Result<bool> take(const std::string& name, FileFetcher::Need need);
+  Result<bool> take(const std::string& name, FileFetcher::Need need) { return take({name, need}); }
+  /// The same for a file that is read as a text: one of more than kLargestTextFile bytes would be refused then.
+  Result<bool> take_text(const std::string& name, FileFetcher::Need need);
   /// Shows a file in the picture that nobody has listed.
   Status suppose(const std::string& name) { return draw(name); }
 
@@ -46,6 +48,7 @@ class RemoteDirectory {
  private:
   RemoteDirectory(const FetchTools& tools, FileFetcher files, std::filesystem::path picture)
       : tools_(tools), files_(std::move(files)), picture_(std::move(picture)) {}
+  Result<bool> take(const FileFetcher::Wish& wish);
   Status draw(const std::string& name);
 
   FetchTools tools_;

@@ -28,8 +28,8 @@ constexpr rlim_t kMostMemoryBytes = rlim_t{512} << 20;
 
 Status enter_sandbox(const std::filesystem::path& writable, const std::vector<std::filesystem::path>& readable) {
   if (!sandbox::why_none().empty()) return {};
-  std::vector<sandbox::PathRights> allowed{{writable.string(), kRead | kWrite},
-                                           {"/dev/null", kRead | LANDLOCK_ACCESS_FS_WRITE_FILE}};
+  std::vector<sandbox::PathRights> allowed{{"/dev/null", kRead | LANDLOCK_ACCESS_FS_WRITE_FILE}};
+  if (!writable.empty()) allowed.push_back({writable.string(), kRead | kWrite});
   for (const char* const path : kReadable) allowed.push_back({path, kRead});
   for (const auto& path : readable) allowed.push_back({path.string(), kRead});
   rlimit memory{kMostMemoryBytes, kMostMemoryBytes};

@@ -80,6 +80,7 @@ std::string control_json(std::string_view what, std::string_view model, std::uin
 Result<std::string> change_json(const ChangeRequest& change) {
   json object{{"what", change.what}, {"model", change.model}};
   std::string path(change.path);
+  SHOAL_RETURN_IF_ERROR(check_url(path));
   if (!path.empty() && path.front() != '/' && !path.starts_with("builtin:") && url_scheme(path).empty()) {
     std::error_code error;
     path = std::filesystem::absolute(path, error).string();

@@ -12,21 +12,36 @@ namespace {
 constexpr std::string_view kSchemes[] = {"file", "http", "https", "s3", "hdfs"};
 constexpr std::string_view kSeparator = "://", kFile = "file", kS3 = "s3", kHdfs = "hdfs";
 
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+/// What a URL begins with, known or not (RFC 3986, 3.1); empty for a path, also for one like "models/ftp://x".
+std::string_view any_scheme(std::string_view path) {
+  const std::size_t end = path.find(kSeparator);
+  if (end == path.npos || end == 0 || !is_letter(path.front())) return {};
+  const auto may_follow = [](char c) { return is_letter(c) || (c >= '0' && c <= '9') || c == '+' || c == '-' || c == '.'; };
+  const std::string_view scheme = path.substr(0, end);
+  return std::ranges::all_of(scheme, may_follow) ? scheme : std::string_view();
+}
+
 }  // namespace
 
 std::string_view url_scheme(std::string_view path) {
-  const std::string_view scheme = path.substr(0, std::min(path.find(kSeparator), path.size()));
-  const bool is_known = scheme.size() < path.size() && std::ranges::count(kSchemes, scheme) > 0;
-  return is_known ? scheme : std::string_view();
-}
-
-bool must_be_fetched(std::string_view path) {
-  const std::string_view scheme = url_scheme(path);
-  return !scheme.empty() && scheme != kFile;
+  const std::string_view scheme = any_scheme(path);
+  const auto known =
+      std::ranges::find_if(kSchemes, [&](std::string_view each) { return std::ranges::equal(each, scheme, {}, {}, lower); });
+  return known == std::end(kSchemes) ? std::string_view() : *known;
 }
 
 Status check_url(std::string_view path) {
   const std::string_view scheme = url_scheme(path);
+  if (const std::string_view other = any_scheme(path); scheme.empty() && !other.empty()) {
+    return invalid_argument(
+        "a URL with {}:// is none of those that models are fetched from: https://, http://, s3://, hdfs:// and file://. (A path "
+        "that begins with it is written ./{}:...)",
+        other, other);
+  }
   if (scheme.empty() || scheme == kFile) return {};
   const std::string_view rest = path.substr(scheme.size() + kSeparator.size());
   const std::string_view authority = rest.substr(0, rest.find('/'));

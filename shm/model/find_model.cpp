@@ -176,11 +176,19 @@ struct ModelPath {
   std::optional<int> epoch;
 };
 
-Result<ModelPath> parse_path(const std::string& given) {
+/// A URL is refused: nobody has fetched its files, or verified them.
+Status check_path(const std::string& given) {
   if (given.empty()) return invalid_argument("the path of a model is empty");
-  if (must_be_fetched(given))
-    return invalid_argument("'{}' is a URL, and here the model must lie on this machine: shoal fetch '{}' DIR", given, given);
-  SHOAL_ASSIGN_OR_RETURN(const std::string text, without_file_scheme(given));
+  SHOAL_RETURN_IF_ERROR(check_url(given));
+  if (!must_be_fetched(given)) return {};
+  const auto here = without_file_scheme(given);
+  const bool is_here = here.ok() && *here != given;
+  return invalid_argument("'{}' is a URL, and here the model must be named by a path: {}shoal fetch '{}' DIR", given,
+                          is_here ? format("'{}', whose files are not compared with SHA256SUMS; or ", *here) : "", given);
+}
+
+Result<ModelPath> parse_path(const std::string& text) {
+  SHOAL_RETURN_IF_ERROR(check_path(text));
   std::error_code error;
   ModelPath path{text, std::nullopt};
   if (const std::size_t at = text.rfind('@'); at != std::string::npos && !fs::exists(path.base, error)) {

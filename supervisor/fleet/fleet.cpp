@@ -174,7 +174,9 @@ void Fleet::look_into(Search search, std::string_view fetched) {
   const auto model = parse_fetched(fetched);
   if (!model.ok()) return catalog_.found(search.id, model.status().with_context(what_files(search.request)));
   const std::string place = options_.fetch_directory.string() + "/";
-  if (!model->path.starts_with(place) || std::filesystem::path(model->path).lexically_normal() != model->path) {
+  const auto given = without_file_scheme(search.request.path);  // such files stay where they are
+  const bool is_in_place = model->path.starts_with(place) && std::filesystem::path(model->path).lexically_normal() == model->path;
+  if (!is_in_place && !(given.ok() && *given == model->path)) {
     return catalog_.found(search.id, internal_error("{}: the process that fetches them names '{}', which is not in {}",
                                                     what_files(search.request), model->path, place));
   }

@@ -21,26 +21,10 @@ class Daemons(FetchTest):
         self.url = f"{self.double.url}/m/{PREFIX}"
         self.input = cli.write_npy(self.tmp / "x.npy", (1, 3, 64, 64), [0.5] * (3 * 64 * 64))
 
-    def daemon(self, models, *arguments, wait=True, **environment):
-        before = dict(os.environ)
-        os.environ.clear()
-        os.environ.update({**self.environment, **environment})
-        self.addCleanup(os.environ.update, before)
-        self.addCleanup(os.environ.clear)
-        return cli.Daemon(models, *arguments, wait=wait)
-
     def answers(self, daemon, name):
         run = daemon.shoal("predict", name, "--input", f"data={self.input}", "--output", self.tmp / "answer")
         self.assertEqual(run.returncode, 0, run.stderr)
         return (self.tmp / "answer" / "prob_output.npy").read_bytes()
-
-    def load(self, daemon, text):
-        return subprocess.Popen([cli.BIN / "shoal", "load", text], env={**self.environment, "SHOAL_DIR": str(daemon.directory)},
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    def fetchers(self, daemon):
-        return [pid for pid in cli.processes_of(daemon.directory)
-                if Path(f"/proc/{pid}/comm").read_text().strip() == "shoal-fetch"]
 
     def log_of(self, daemon):
         return Path(daemon.log.name).read_text()

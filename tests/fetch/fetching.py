@@ -34,6 +34,22 @@ class FetchTest(cli.ShoalTest):
     def fetch(self, url, into="out", **options):
         return self.shoal("fetch", url, self.tmp / into, **options)
 
+    def daemon(self, models, *arguments, wait=True, **environment):
+        before = dict(os.environ)
+        os.environ.clear()
+        os.environ.update({**self.environment, **environment})
+        self.addCleanup(os.environ.update, before)
+        self.addCleanup(os.environ.clear)
+        return cli.Daemon(models, *arguments, wait=wait)
+
+    def load(self, daemon, text):
+        return subprocess.Popen([cli.BIN / "shoal", "load", text], env={**self.environment, "SHOAL_DIR": str(daemon.directory)},
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def fetchers(self, daemon):
+        return [pid for pid in cli.processes_of(daemon.directory)
+                if Path(f"/proc/{pid}/comm").read_text().strip() == "shoal-fetch"]
+
     def wait_for(self, condition, what, seconds=30):
         deadline = time.monotonic() + seconds
         while not condition():

@@ -117,6 +117,40 @@ class Hostile(FetchTest):
                 self.assert_fails(run, 1, f"{hdfs.url}/m/")
                 self.assertLess(peak, 600)
 
+    def test_texts_without_an_end(self):
+        """They are refused long before they reach the limit for the files of a model."""
+        sent = [0]
+
+        def endless(out):
+            out.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            while not self.double.ended.is_set():
+                out.write(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
+                sent[0] += 0x10000
+
+        def announced(out):
+            out.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (1 << 30))
+        for name in ("SHA256SUMS", "model.toml", "synset.txt"):
+            for send in (endless, announced):
+                with self.subTest(name=name, send=send.__name__):
+                    sent[0] = 0
+                    self.double.faults.clear()
+                    self.breaks(f"/m/{name}", send)
+                    run = self.fetch(self.url, SHOAL_FETCH_LIMIT_MB="200")
+                    self.assert_refused(run, f"{self.double.url}/m/{name}", "at most 16 MiB")
+                    self.assertLess(sent[0], 64 << 20)
+
+    def test_more_versions_than_are_served(self):
+        files = {f"v/{version}/{name}": b"x" for version in range(1, 301) for name in (f"{PREFIX}-symbol.json", f"{PREFIX}-0000.params")}
+        with S3Double("bucket", files) as s3:
+            self.environment.update(KEYS, AWS_REGION=REGION, AWS_ENDPOINT_URL=s3.url)
+            self.assert_refused(self.shoal("fetch", "s3://bucket/v", self.tmp / "out", "--versions", "all"), "300 versions", "256", "`versions`")
+            self.assertEqual([path for path, _, _ in s3.requests if path.endswith((".json", ".params"))], [], "files were fetched")
+        base = self.tmp / "versions"
+        for file in files:
+            (base / file).parent.mkdir(parents=True, exist_ok=True)
+            (base / file).write_bytes(b"x")
+        self.assert_refused(self.shoal("fetch", f"file://{base}/v", self.tmp / "out", "--versions", "all"), "300 versions", "256")
+
     # ---- names ----
 
     def test_checksums_with_hostile_names(self):

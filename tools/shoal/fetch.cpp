@@ -141,6 +141,7 @@ void print(const FetchOptions& options, const std::vector<CopiedFile>& files, st
 }
 
 Finish run(const FetchOptions& options, Invocation& invocation) {
+  if (Status wrong = check_url(options.url); !wrong.ok()) return usage_failure(std::move(wrong));
   if (url_scheme(options.url).empty())
     return usage_failure(
         invalid_argument("'{}' is not a URL: it must begin with https://, s3://, hdfs:// or file://", options.url));
@@ -152,7 +153,7 @@ Finish run(const FetchOptions& options, Invocation& invocation) {
   }
   if (options.timeout_s > 0) ::setenv("SHOAL_FETCH_TIMEOUT_S", std::to_string(options.timeout_s).c_str(), 1);
   if (options.limit_mb > 0) ::setenv("SHOAL_FETCH_LIMIT_MB", std::to_string(options.limit_mb).c_str(), 1);
-  SHOAL_ASSIGN_OR_RETURN(const FetchedModel model, fetch(options.url, overrides));
+  SHOAL_ASSIGN_OR_RETURN(const FetchedModel model, fetch(options.url, overrides, ModelPlace::kCache));
   for (const std::string& warning : model.warnings) invocation.console.warn(warning);
   std::error_code error;
   const fs::path path = model.path;

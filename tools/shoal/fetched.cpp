@@ -24,7 +24,7 @@ constexpr std::uint64_t kMega = 1'000'000;
 /// shoal-fetch, which ends when its socket is closed. Reaped when destroyed.
 class Fetcher {
  public:
-  static Result<Fetcher> start() {
+  static Result<Fetcher> start(ModelPlace place) {
     const std::string program = helper_program("shoal-fetch", program_directory());
     if (program.empty())
       return unavailable("shoal-fetch is neither beside shoal in {} nor in ../libexec/shoal", program_directory().string());
@@ -34,7 +34,7 @@ class Fetcher {
     posix_spawn_file_actions_t actions;
     ::posix_spawn_file_actions_init(&actions);
     ::posix_spawn_file_actions_adddup2(&actions, pair.theirs.get(), 3);
-    std::string name = program, mode = "--find", descriptor = "3";
+    std::string name = program, mode = place == ModelPlace::kCache ? "--copy" : "--find", descriptor = "3";
     char* const arguments[] = {name.data(), mode.data(), descriptor.data(), nullptr};
     const int error = ::posix_spawn(&fetcher.pid_, program.c_str(), &actions, nullptr, arguments, environ);
     ::posix_spawn_file_actions_destroy(&actions);
@@ -85,9 +85,9 @@ class FileProgress {
 
 }  // namespace
 
-Result<FetchedModel> fetch(const std::string& url, const ModelOverrides& overrides) {
+Result<FetchedModel> fetch(const std::string& url, const ModelOverrides& overrides, ModelPlace place) {
   SHOAL_RETURN_IF_ERROR(check_url(url));
-  SHOAL_ASSIGN_OR_RETURN(Fetcher fetcher, Fetcher::start());
+  SHOAL_ASSIGN_OR_RETURN(Fetcher fetcher, Fetcher::start(place));
   const std::string question = question_text(ModelRequest{.name = "model", .path = url, .overrides = overrides});
   SHOAL_RETURN_IF_ERROR(wire::send_question(fetcher.control(), question));
   std::string answer;
@@ -108,7 +108,7 @@ Result<FetchedModel> fetch(const std::string& url, const ModelOverrides& overrid
 
 Result<std::string> local_model(const std::string& path_or_url, Console& console) {
   if (!must_be_fetched(path_or_url)) return path_or_url;
-  SHOAL_ASSIGN_OR_RETURN(FetchedModel model, fetch(path_or_url));
+  SHOAL_ASSIGN_OR_RETURN(FetchedModel model, fetch(path_or_url, {}, ModelPlace::kWhereItIs));
   for (std::string& warning : model.warnings) console.warn(std::move(warning));
   return std::move(model.path);
 }

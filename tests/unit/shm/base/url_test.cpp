@@ -14,16 +14,31 @@ using test::says;
 TEST(Url, IsOneOfFiveKinds) {
   EXPECT_EQ(url_scheme("https://host/m"), "https");
   EXPECT_EQ(url_scheme("s3://bucket"), "s3");
-  for (const char* path : {"", "/models/m", "models/m", "ftp://host/m", "HTTPS://host/m", "https", "https:/host",
-                           "builtin:identity", "://", "x/https://host"})
+  EXPECT_EQ(url_scheme("HTTPS://host/m"), "https") << "RFC 3986, 3.1";
+  EXPECT_EQ(url_scheme("S3://bucket"), "s3");
+  for (const char* path : {"", "/models/m", "models/m", "ftp://host/m", "https", "https:/host", "builtin:identity", "://",
+                           "x/https://host", "httpsx://host", "http+s3://host"})
     EXPECT_EQ(url_scheme(path), "") << path;
   EXPECT_TRUE(must_be_fetched("hdfs://host/m"));
-  EXPECT_FALSE(must_be_fetched("file:///m"));
+  EXPECT_TRUE(must_be_fetched("File:///m")) << "its files are verified";
   EXPECT_FALSE(must_be_fetched("/m"));
+}
+
+TEST(Url, OfAnotherSchemeIsNoPath) {
+  for (const char* url : {"ftp://me:secret@host/m", "gs://secret", "svn+ssh://secret/m", "HTTPSX://secret"}) {
+    const Status status = check_url(url);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << url;
+    const std::string scheme(url, std::string_view(url).find("://") + 3);
+    EXPECT_TRUE(says(status.message(), {scheme.c_str(), "https://", "http://", "s3://", "hdfs://", "file://"})) << url;
+    EXPECT_EQ(status.message().find("secret"), std::string_view::npos) << status.message();
+  }
+  for (const char* path : {"models/ftp://m", "/ftp://m", "./ftp://m", "://m", "1x://m", "a b://m"})
+    EXPECT_TRUE(check_url(path).ok()) << path;
 }
 
 TEST(Url, OfAFileIsItsPath) {
   EXPECT_EQ(without_file_scheme("file:///models/a%20b%25").value(), "/models/a b%");
+  EXPECT_EQ(without_file_scheme("FILE:///models/m").value(), "/models/m");
   EXPECT_EQ(without_file_scheme("/models/a%20b").value(), "/models/a%20b") << "a path is a path";
   EXPECT_TRUE(says(without_file_scheme("file://host/m").status().message(), {"file://host/m", "file:///"}));
   EXPECT_TRUE(says(without_file_scheme("file:///a%2").status().message(), {"hexadecimal"}));

@@ -183,12 +183,20 @@ TEST(FindModel, NamesWhatIsMissing) {
   EXPECT_EQ(find_model("").status().code(), StatusCode::kInvalidArgument);
 }
 
-TEST(FindModel, TakesAFileUrlAndRefusesOthers) {
+TEST(FindModel, RefusesUrlsWhoseFilesNobodyHasVerified) {
   const ScratchDirectory files;
   files.write("a b/net-symbol.json");
   files.write("a b/net-0000.params");
-  EXPECT_EQ(find_model("file://" + files.path("a%20b/net")).value().prefix, "net");
-  EXPECT_EQ(find_versions("file://" + files.path("a%20b"), {}).value().size(), 1u);
+  const auto here = find_model("FILE://" + files.path("a%20b/net"));
+  EXPECT_EQ(here.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(says(here.status().message(), {files.path("a b/net"), "SHA256SUMS", "shoal fetch"}));
+  EXPECT_FALSE(find_versions("file://" + files.path("a%20b"), {}).ok());
+  const auto other = find_model("ftp://host/net");
+  EXPECT_EQ(other.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(says(other.status().message(), {"ftp://", "https://", "s3://", "hdfs://", "file://"}));
+  files.write("ftp:/net-symbol.json");
+  files.write("ftp:/net-0000.params");
+  EXPECT_TRUE(find_model(files.path("ftp://net")).ok()) << "a path is a path";
   const auto web = find_model("https://host/net");
   EXPECT_EQ(web.status().code(), StatusCode::kInvalidArgument);
   EXPECT_TRUE(says(web.status().message(), {"'https://host/net'", "shoal fetch"}));

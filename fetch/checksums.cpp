@@ -1,0 +1,55 @@
+#include "fetch/checksums.hpp"
+
+#include <algorithm>
+#include <cctype>
+
+#include "fetch/digest.hpp"
+#include "fetch/http.hpp"
+#include "fetch/location.hpp"
+#include "shm/base/errors.hpp"
+
+namespace shoal::fetch {
+namespace {
+
+constexpr std::size_t kSha256Digits = 64;
+
+bool is_sha256(std::string_view text) {
+  return text.size() == kSha256Digits && std::ranges::all_of(text, [](unsigned char c) { return std::isxdigit(c) != 0; });
+}
+
+}  // namespace
+
+Result<Checksums> parse_checksums(std::string_view text, const std::string& what) {
+  Checksums checksums;
+  bool has_line = false;
+  while (!text.empty()) {
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    const std::string_view digits = line.substr(0, std::min(kSha256Digits, line.size()));
+    const std::string_view rest = line.substr(digits.size());
+    if (!is_sha256(digits) || rest.size() < 3 || rest[0] != ' ' || (rest[1] != ' ' && rest[1] != '*')) continue;
+    has_line = true;
+    std::string_view name = rest.substr(2);
+    if (name.starts_with("./")) name.remove_prefix(2);
+    if (is_file_name(name)) checksums.emplace(name, lower(digits));
+  }
+  if (!has_line) return data_loss("{}: this is not what sha256sum prints: make it with `sha256sum * > SHA256SUMS`", what);
+  return checksums;
+}
+
+Status check_sum(const Checksums& checksums, const std::string& name, const std::string& found, const std::string& what) {
+  const auto expected = checksums.find(name);
+  if (expected == checksums.end() || expected->second == found) return {};
+  return data_loss("{}: its SHA-256 is {}, and SHA256SUMS beside it says {}: the file is damaged, or one of the two is old", what,
+                   found, expected->second);
+}
+
+Result<std::string> sum_of(const Course& course, const std::filesystem::path& file, const std::string& name) {
+  return sha256_of_file(file, [&](std::uint64_t done_bytes, std::uint64_t total_bytes) {
+    course.tell({.file = name + " (verifying)", .done_bytes = done_bytes, .total_bytes = total_bytes});
+    return course.check();
+  });
+}
+
+}  // namespace shoal::fetch

@@ -1,0 +1,31 @@
+// SHA256SUMS: which bytes the files beside it have.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "fetch/limits.hpp"
+#include "shoal/result.hpp"
+
+namespace shoal::fetch {
+
+inline constexpr const char* kChecksums = "SHA256SUMS";
+
+/// Name -> hexadecimal SHA-256.
+using Checksums = std::map<std::string, std::string>;
+
+/// Reads the output of sha256sum. Lines for names in other directories are left out.
+///   Errors  kDataLoss: no line is such a line; names `what`
+Result<Checksums> parse_checksums(std::string_view text, const std::string& what);
+
+/// Errors: kDataLoss: `name` is there, with another sum than `found`; names `what` and both sums
+Status check_sum(const Checksums& checksums, const std::string& name, const std::string& found, const std::string& what);
+
+/// The SHA-256 of a file. Tells the listener of its progress.
+///   name    what the listener is told
+///   Errors  those of sha256_of_file() and Course::check()
+Result<std::string> sum_of(const Course& course, const std::filesystem::path& file, const std::string& name);
+
+}  // namespace shoal::fetch

@@ -1,0 +1,97 @@
+#include "fetch/verified_model.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <system_error>
+
+#include "fetch/checksums.hpp"
+#include "shm/base/errors.hpp"
+#include "shm/base/text_file.hpp"
+#include "shm/base/url.hpp"
+#include "shm/model/version_entry.hpp"
+
+namespace shoal::fetch {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Verifier {
+ public:
+  explicit Verifier(const Course& course) : course_(course) {}
+
+  /// A file that is not there is none of the model's, or is missed by whoever reads it.
+  Status verify(const fs::path& file) {
+    std::error_code error;
+    if (!fs::exists(file, error) || !verified_.insert(file).second) return {};
+    SHOAL_ASSIGN_OR_RETURN(const Checksums* const checksums, beside(file));
+    const std::string name = file.filename().string();
+    if (!checksums->contains(name)) return {};
+    const auto found = sum_of(course_, file, name);
+    if (!found.ok()) return found.status().with_context(file.string());
+    if (const std::uintmax_t size = fs::file_size(file, error); !error) bytes_ += size;
+    return check_sum(*checksums, name, *found, file.string());
+  }
+
+  Status verify_version(const ModelFiles& files, const ModelOverrides& overrides) {
+    for (const fs::path& file : files.files) SHOAL_RETURN_IF_ERROR(verify(file));
+    const fs::path shapes = files.directory / (files.prefix + "-shapes.json");
+    SHOAL_RETURN_IF_ERROR(verify(files.config_file.empty() ? shapes : files.config_file));
+    auto config = read_model_config(files);
+    if (!config.ok()) return {};
+    apply_overrides(overrides, *config);
+    SHOAL_RETURN_IF_ERROR(verify(labels_path(files, *config)));
+    return config->golden_file.empty() ? Status() : verify(files.directory / config->golden_file);
+  }
+
+  std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  /// Empty if there is no SHA256SUMS.
+  Result<const Checksums*> beside(const fs::path& file) {
+    const fs::path sums = file.parent_path() / kChecksums;
+    if (const auto known = checksums_.find(sums); known != checksums_.end()) return &known->second;
+    std::error_code error;
+    const fs::file_type type = fs::status(sums, error).type();
+    Checksums checksums;
+    if (type != fs::file_type::not_found && type != fs::file_type::directory) {
+      SHOAL_ASSIGN_OR_RETURN(const std::string text, read_text_file(sums));
+      SHOAL_ASSIGN_OR_RETURN(checksums, parse_checksums(text, sums.string()));
+    }
+    return &checksums_.emplace(sums, std::move(checksums)).first->second;
+  }
+
+  const Course& course_;
+  std::map<fs::path, Checksums> checksums_;
+  std::set<fs::path> verified_;
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace
+
+Result<FetchedModel> verify_model(const ModelRequest& request, const Course& course) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string path, without_file_scheme(request.path));
+  Verifier verifier(course);
+  VersionPolicy policy = request.overrides.versions.value_or(VersionPolicy());
+  if (const fs::path shared = shared_config_file(path); !shared.empty()) {
+    SHOAL_RETURN_IF_ERROR(verifier.verify(shared));
+    const auto config = read_model_config({.config_file = shared});
+    if (config.ok() && !request.overrides.versions) policy = config->versions;
+  }
+  SHOAL_ASSIGN_OR_RETURN(const auto versions, find_versions(path, policy));
+  SHOAL_RETURN_IF_ERROR(check_version_count(request, versions.size()));
+  for (const FoundVersion& version : versions) {
+    if (version.files.ok()) SHOAL_RETURN_IF_ERROR(verifier.verify_version(*version.files, request.overrides));
+  }
+  return FetchedModel{.path = path, .bytes = verifier.bytes(), .warnings = {}};
+}
+
+Status check_version_count(const ModelRequest& request, std::size_t count) {
+  if (count <= kMostVersions) return {};
+  return invalid_argument("{} has {} versions to fetch (at most {}): choose some of them with `versions`", request.path, count,
+                          kMostVersions);
+}
+
+}  // namespace shoal::fetch
