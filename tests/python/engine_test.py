@@ -11,7 +11,7 @@ import unittest
 from pathlib import Path
 
 import numpy
-from fixtures import SHAPES, Daemon, ShoalTest, ones
+from fixtures import SHAPES, Daemon, ShoalTest, ones, write_counter, write_detector
 
 import shoal
 
@@ -60,8 +60,11 @@ class SameAsPool(ShoalTest):
         self.assertGreater(engine.arena_bytes, 0)
         self.assertIsInstance(engine.warnings, list)
         self.assertEqual(engine.predict("", {"data": ones(4, 3, 64, 64)})["prob_output"].shape, (4, 12))
-        with self.assertRaisesRegex(shoal.NotFound, "other"):
-            engine.predict("other", {"data": ones(4, 3, 64, 64)})
+        for use in (engine.predict, lambda *given, **options: engine.submit(*given, **options).result(10)):
+            with self.assertRaisesRegex(shoal.NotFound, "version 1 of model 'shapes', not 7"):
+                use("shapes", {"data": ones(4, 3, 64, 64)}, version=7)
+        with self.assertRaisesRegex(shoal.NotFound, "version 1.*not 7"):
+            engine.describe("shapes", version=7)
         with self.assertRaisesRegex(shoal.NotFound, "/nowhere"):
             shoal.Engine("/nowhere/model")
         with self.assertRaisesRegex(shoal.InvalidArgument, "quick"):
@@ -69,6 +72,77 @@ class SameAsPool(ShoalTest):
         engine.close()
         with self.assertRaisesRegex(shoal.FailedPrecondition, "closed"):
             engine.predict("", {"data": ones(4, 3, 64, 64)})
+
+    def test_numbers_that_cannot_be_are_named(self):
+        for name, wrong in [("contexts", 0), ("contexts", -1), ("threads", -1), ("queue_limit", -3), ("queue_limit", 0), ("tuning_ms", -2),
+                            ("threads", 1 << 40), ("contexts", 1.5), ("queue_limit", "many")]:
+            with self.subTest(name=name, wrong=wrong), self.assertRaisesRegex(shoal.InvalidArgument, f"^{name} is {wrong!r}: give a whole number from"):
+                shoal.Engine("builtin:identity", **{name: wrong})
+
+    def test_any_name_of_a_model_means_the_only_one(self):
+        import asyncio
+        engine = self.enterContext(shoal.Engine(SHAPES, tuning_ms=0))
+        x = {"data": ones(1, 3, 64, 64)}
+        expected = engine.predict("shapes", x)["prob_output"].tobytes()
+        y = engine.loan_output("float32", (1, 12))
+        for name in ("resnet", "", "shapes", "größe"):
+            with self.subTest(name=name):
+                self.assertEqual(engine.describe(name).name, "shapes")
+                outputs = [engine.predict(name, x), engine.predict(name, x, out={"prob_output": y}), engine.submit(name, x).result(10),
+                           asyncio.run(engine.predict_async(name, x)), dict(engine.as_completed([x], model=name))[0]]
+                self.assertEqual({each["prob_output"].tobytes() for each in outputs}, {expected})
+                star = SHAPES.parent / "pictures" / "star-1.png"
+                self.assertEqual(shoal.ImageClassifier(engine, name, top_k=1).classify(star)[0][0], "star")
+        self.assertEqual(engine.models(), ["shapes"])
+        detector = write_detector(self.tmp / "ssd")
+        self.assertTrue(shoal.ObjectDetector(shoal.Engine(detector), "street").detect(numpy.zeros((200, 400, 3), numpy.uint8)))
+
+    def test_errors_name_the_model_of_the_engine(self):
+        engine = self.enterContext(shoal.Engine(SHAPES, tuning_ms=0))
+        y = numpy.zeros((1, 12), numpy.float32)
+        for call in (lambda: engine.predict("", {"date": ones(1)}), lambda: engine.predict("", {"date": ones(1)}, out={"prob_output": y}),
+                     lambda: engine.predict("", {"data": ones(1, 3, 64, 64)}, out={"nothing": y}),
+                     lambda: engine.predict("", {"data": ones(1, 3, 64, 64)}, timeout=0), lambda: engine.open_session("")):
+            with self.assertRaisesRegex(shoal.Error, "model 'shapes'"):
+                call()
+
+    def test_a_session_keeps_its_state_as_that_of_a_pool(self):
+        import asyncio
+        path = write_counter(self.tmp / "counter")
+        with Daemon({"counter": f"{path},workers=1"}) as daemon, shoal.Pool(daemon.directory) as pool, shoal.Engine(path) as engine:
+            for client in (pool, engine):
+                with self.subTest(client=type(client).__name__), client.open_session("counter") as session:
+                    step = {"data": ones(1, 2)}
+                    first = session.predict(step)
+                    self.assertEqual(first["y_output"].tolist(), [[2, 2]])
+                    first["h_out_output"][:] = 100  # the outputs are the caller's own
+                    second = session.submit(step, timeout=10).result(10)
+                    self.assertEqual(second["y_output"].tolist(), [[4, 4]])
+                    second["h_out_output"][:] = 100
+                    self.assertEqual(asyncio.run(session.predict_async(step))["h_out_output"].tolist(), [[3, 3]])
+                    with self.assertRaises(shoal.InvalidArgument):
+                        session.predict({"data": ones(1, 3)})
+                    self.assertEqual(session.predict(step)["y_output"].tolist(), [[8, 8]], "a step that failed changed the state")
+                    self.assertEqual(session.predict({"data": ones(1, 2), "h_in": ones(1, 2)})["y_output"].tolist(), [[4, 4]])
+                    self.assertEqual(session.predict(step)["y_output"].tolist(), [[6, 6]])
+                    session.reset()
+                    self.assertEqual(session.predict(step)["y_output"].tolist(), [[2, 2]])
+                    for _ in range(200):
+                        last = session.predict(step)["h_out_output"]
+                    self.assertEqual(last.tolist(), [[201, 201]])
+                with self.assertRaisesRegex(shoal.FailedPrecondition, "closed"):
+                    session.predict(step)
+            big = {"data": ones(500_000, 2)}
+            with engine.open_session() as session:
+                futures = [session.submit(big) for _ in range(20)]
+                errors = [future.exception(10) for future in futures]
+                done = errors.count(None)
+                self.assertGreaterEqual(done, 1)
+                for error in filter(None, errors):
+                    self.assertRegex(str(error), "model 'm': a step of this session is under way")
+                self.assertEqual(session.predict(big)["h_out_output"][0, 0], done + 1)
+            kept = shoal.Engine(path).open_session()
+            self.assertEqual(kept.predict(step)["y_output"].tolist(), [[2, 2]])
 
     def test_a_forked_child_is_told_to_load_it_again(self):
         engine = self.enterContext(shoal.Engine("builtin:identity"))

@@ -79,6 +79,34 @@ class Arrays(PoolTest):
         with self.assertRaisesRegex(shoal.NotFound, "nothing.*data_output"):
             self.pool.predict("echo", {"data": ones(2, 3)}, out={"nothing": y})
 
+    def test_any_mapping_names_inputs_and_outputs(self):
+        import collections
+        from types import MappingProxyType
+
+        class Own(collections.abc.Mapping):
+            def __init__(self, items):
+                self.items_ = items
+
+            def __getitem__(self, key):
+                return self.items_[key]
+
+            def __iter__(self):
+                return iter(self.items_)
+
+            def __len__(self):
+                return len(self.items_)
+
+        for kind in (dict, MappingProxyType, Own, collections.OrderedDict, collections.UserDict, lambda items: collections.ChainMap({}, items)):
+            y = numpy.zeros((2, 3), numpy.float32)
+            self.pool.predict("echo", kind({"data": ones(2, 3)}), out=kind({"data_output": y}))
+            self.assertEqual(y.sum(), 6)
+            self.assertEqual(self.pool.submit("echo", kind({"data": ones(2)})).result(10)["data_output"].sum(), 2)
+        for wrong, said in [([y], "outputs are a dict from names to arrays, and not of type list"), (y, "not of type ndarray"), (3, "not of type int"),
+                            ({1: y}, "names of outputs are strings, and not 1"), ({"\udc80": y}, "names of outputs"), ({b"data_output": y}, "not b'"),
+                            ({"data_output": [1.0]}, "'data_output' needs a NumPy array")]:
+            with self.subTest(said=said), self.assertRaisesRegex(shoal.InvalidArgument, said):
+                self.pool.predict("echo", {"data": ones(2, 3)}, out=wrong)
+
     def test_memory_does_not_grow(self):
         x = ones(1, 16)
         loan = self.pool.loan("float32", (1, 16))
@@ -144,9 +172,27 @@ class Dlpack(PoolTest):
             def __dlpack_device__(self):
                 return (2, 0)
 
-        with self.assertRaises((shoal.InvalidArgument, BufferError)) as caught:
+        with self.assertRaisesRegex(shoal.InvalidArgument, "'data'.*BufferError: this array is on the moon") as caught:
             self.echo(Elsewhere())
-        self.assertRegex(str(caught.exception), "data|moon")
+        self.assertIsInstance(caught.exception.__cause__, BufferError)
+        self.assertIsNotNone(caught.exception.__cause__.__traceback__)
+
+    def test_what_the_users_code_raises_is_the_cause(self):
+        class Own:
+            def __array__(self, *_, **__):
+                raise KeyError("lost")
+
+        for given, cause in ((Own(), KeyError), ([[1.0], [1.0, 2.0]], ValueError)):
+            with self.assertRaisesRegex(shoal.InvalidArgument, f"'data': NumPy makes no array of it: {cause.__name__}") as caught:
+                self.echo(given)
+            self.assertIsInstance(caught.exception.__cause__, cause)
+
+        class Stop:
+            def __dlpack__(self, **_):
+                raise KeyboardInterrupt
+
+        with self.assertRaises(KeyboardInterrupt):
+            self.echo(Stop())
 
 
 class Errors(PoolTest):
@@ -201,6 +247,18 @@ class Errors(PoolTest):
             with self.assertRaisesRegex(shoal.InvalidArgument, "timeout"):
                 self.pool.predict("echo", {"data": ones(1)}, timeout=wrong)
         self.assertEqual(self.echo(ones(2), timeout=1e300).sum(), 2)
+
+    def test_wrong_numbers_are_named(self):
+        x = {"data": ones(1)}
+        for name, wrong in [("version", -1), ("version", 1.5), ("version", "1"), ("version", 1 << 64), ("priority", 1000), ("flow", -1)]:
+            for call in (self.pool.predict, lambda *given, **options: self.pool.submit(*given, **options).result(10)):
+                with self.subTest(name=name, wrong=wrong), self.assertRaisesRegex(shoal.InvalidArgument, f"^{name} is {wrong!r}: give a whole number from"):
+                    call("echo", x, **{name: wrong})
+        for call in (lambda: self.pool.describe("echo", version=-1), lambda: self.pool.scale("echo", -1),
+                     lambda: self.pool.scale("echo", 1 << 40)):
+            with self.assertRaisesRegex(ValueError, " is "):
+                call()
+        self.assertEqual(self.pool.predict("echo", x, version=numpy.int64(1))["data_output"].sum(), 1)
 
     def test_a_request_that_crashes_its_worker_is_poison(self):
         with self.assertRaises(shoal.Poison) as caught:

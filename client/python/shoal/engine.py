@@ -10,6 +10,7 @@ from typing import Any, Optional, Union
 
 from . import _extension
 from .client import _ASYNC_IN_FLIGHT, Client, _shoal
+from .pool import Session
 
 # OpenMP's threads look for work for about a millisecond and then sleep; otherwise they keep their cores busy between runs. libgomp reads
 # this when it is loaded. Why this number: worker/engine/passive_openmp.cpp.
@@ -46,8 +47,9 @@ with _passive_openmp():
 
 
 class Engine(Client):
-    """One model in this process, with the same code as the pool's workers. The methods are those of `Client`; the model's name is that
-    of `describe`, or "".
+    """One model in this process, with the same code as the pool's workers. The methods are those of `Client`, `models` and `open_session`;
+    what changes a daemon or asks it is a Pool's. There is only one model, so any name of a model means it: code that also runs with a
+    Pool gives the name there.
 
     path          a prefix, prefix@epoch, a directory, or "builtin:identity"
     device        "cpu" or "cpu-reference"; empty: as model.toml says; likewise the next two
@@ -78,6 +80,21 @@ class Engine(Client):
         super().__init__(_engine.Engine(os.fspath(path), device, precision, threads, contexts, queue_limit, tuning_ms,
                                         [[_spec(name, spec) for name, spec in one.items()] for one in sets], on_measuring),
                          min(_ASYNC_IN_FLIGHT, queue_limit) if async_in_flight is None else async_in_flight)
+
+    def models(self) -> list[str]:
+        """A list of the model's name, which is the prefix of its files.
+
+        >>> import shoal
+        >>> shoal.Engine("tools/shapes/model", tuning_ms=0).models()
+        ['shapes']
+        """
+        return [self.describe("").name]
+
+    def open_session(self, model: str = "") -> Session:
+        """As `Pool.open_session`.
+        Raises  FailedPrecondition: the model has no states
+        """
+        return Session(self, model, self._native.open_session(model))
 
     @property
     def warnings(self) -> list[str]:

@@ -12,7 +12,7 @@ from .client import Array, Client, Preprocess
 
 _vision = _extension.load("_vision", "shoal, for pictures,")
 
-Picture = Union[str, "os.PathLike[str]", bytes, Array]
+Picture = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, Array]
 """The path of a file, the bytes of one, or pixels: red, green and blue in uint8, of shape (height, width, 3); also what NumPy makes such
 an array of, for example a picture of Pillow."""
 _P = TypeVar("_P", bound=Picture)

@@ -24,11 +24,11 @@ class ModelChange(NamedTuple):
 class Session:
     """One sequence of requests to a model that has ``state`` in its model.toml: what one step answers as a state is an input of the next.
     The first step begins with zeros. The states lie in this process: the sequence survives the death of any worker and of the daemon.
-    A step that ends with an error changes nothing. One step at a time. `Pool.open_session` makes sessions.
+    A step that ends with an error changes nothing. One step at a time. `Pool.open_session` and `Engine.open_session` make sessions.
     """
 
-    def __init__(self, pool: Pool, model: str, native: Any) -> None:
-        self._pool = pool  # which does not end before its sessions
+    def __init__(self, client: Client, model: str, native: Any) -> None:
+        self._client = client  # which does not end before its sessions
         self._model = model
         self._native = native
 
@@ -38,12 +38,12 @@ class Session:
 
     def submit(self, inputs: Inputs, *, timeout: Optional[float] = None, version: int = 0, priority: int = 0) -> Future:
         """As `Client.submit`."""
-        return self._pool._submit_future(timeout, lambda inbox, future, timeout: self._native.submit(inbox, future, inputs, timeout, version,
-                                                                                                     priority))
+        return self._client._submit_future(timeout, lambda inbox, future, timeout: self._native.submit(inbox, future, inputs, timeout,
+                                                                                                       version, priority))
 
     async def predict_async(self, inputs: Inputs, *, timeout: Optional[float] = None, version: int = 0, priority: int = 0) -> Outputs:
         """As `Client.predict_async`."""
-        return await self._pool._await(self._model, timeout, lambda inbox, future, timeout: self._native.submit(
+        return await self._client._await(self._model, timeout, lambda inbox, future, timeout: self._native.submit(
             inbox, future, inputs, timeout, version, priority))
 
     def reset(self) -> None:

@@ -135,10 +135,23 @@ bool is_contiguous(const Array& array) {
   return true;
 }
 
+/// Raises InvalidArgument because of what Python code raised that should have made an array.
+[[noreturn]] void raise_no_array(const nb::python_error& cause, std::string_view name, std::string_view maker) {
+  if (!cause.matches(PyExc_Exception) || cause.matches(PyExc_MemoryError)) throw cause;
+  raise_from(cause,
+             invalid_argument("'{}': {}: {}: {}", name, maker, text_of(cause.type().attr("__name__")), text_of(cause.value())));
+}
+
 Tensor tensor_of_dlpack(nb::handle value, std::string_view name) {
   Array array;
-  if (!nb::try_cast<Array>(value, array))
+  if (!nb::try_cast<Array>(value, array)) {
+    try {
+      value.attr("__dlpack__")();  // once more: what it raised is lost
+    } catch (const nb::python_error& error) {
+      raise_no_array(error, name, "its __dlpack__ gives no array");
+    }
     raise(invalid_argument("'{}': its __dlpack__ gives no array (of type {})", name, text_of(value.type())));
+  }
   if (array.device_type() != nb::device::cpu::value)
     raise(invalid_argument("'{}' is in the memory of another device (DLPack's type {}): copy it to the CPU", name,
                            array.device_type()));
@@ -168,7 +181,7 @@ Tensor tensor_of(nb::handle value, std::string_view name) {
   if (PyArray_Check(value.ptr())) return tensor_of_array(nb::borrow(value), name);
   if (nb::hasattr(value, "__dlpack__")) return tensor_of_dlpack(value, name);
   PyObject* const made = PyArray_FROM_O(value.ptr());
-  if (!made) throw nb::python_error();
+  if (!made) raise_no_array(nb::python_error(), name, "NumPy makes no array of it");
   return tensor_of_array(nb::steal(made), name);
 }
 
@@ -178,11 +191,17 @@ Tensor writable_tensor_of(nb::handle value, std::string_view name) {
   return tensor_of_array(nb::borrow(value), name);
 }
 
-Tensors tensors_of(nb::handle dict) {
-  if (!PyDict_Check(dict.ptr()))
-    raise(invalid_argument("inputs are a dict from names to arrays, and not of type {}", text_of(dict.type().attr("__name__"))));
-  Tensors tensors;
-  tensors.reserve(static_cast<std::size_t>(PyDict_Size(dict.ptr())));
+NamedObjects named_objects_of(nb::handle mapping, const char* what) {
+  nb::object dict = nb::borrow(mapping);
+  if (!PyDict_Check(mapping.ptr())) {
+    if (!nb::isinstance(mapping, nb::module_::import_("collections.abc").attr("Mapping")))
+      raise(invalid_argument("{} are a dict from names to arrays, and not of type {}", what,
+                             text_of(mapping.type().attr("__name__"))));
+    dict = nb::dict();
+    if (PyDict_Update(dict.ptr(), mapping.ptr()) != 0) throw nb::python_error();
+  }
+  NamedObjects objects;
+  objects.reserve(static_cast<std::size_t>(PyDict_Size(dict.ptr())));
   Py_ssize_t position = 0;
   PyObject *key = nullptr, *value = nullptr;
   while (PyDict_Next(dict.ptr(), &position, &key, &value)) {
@@ -190,11 +209,20 @@ Tensors tensors_of(nb::handle dict) {
     const char* const name = PyUnicode_Check(key) ? PyUnicode_AsUTF8AndSize(key, &size) : nullptr;
     if (!name) {
       PyErr_Clear();
-      raise(invalid_argument("the names of inputs are strings, and not of type {}", text_of(nb::handle(key).type())));
+      raise(invalid_argument("the names of {} are strings, and not {}", what, text_of(nb::repr(key))));
     }
-    std::string owned(name, static_cast<std::size_t>(size));
-    Tensor tensor = tensor_of(value, owned);
-    tensors.push_back({std::move(owned), std::move(tensor)});
+    objects.emplace_back(std::string(name, static_cast<std::size_t>(size)), nb::borrow(value));
+  }
+  return objects;
+}
+
+Tensors tensors_of(nb::handle mapping) {
+  NamedObjects objects = named_objects_of(mapping, "inputs");
+  Tensors tensors;
+  tensors.reserve(objects.size());
+  for (auto& [name, value] : objects) {
+    Tensor tensor = tensor_of(value, name);
+    tensors.push_back({std::move(name), std::move(tensor)});
   }
   return tensors;
 }

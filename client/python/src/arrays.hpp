@@ -3,7 +3,10 @@
 
 #include <nanobind/nanobind.h>
 
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "shoal/tensor.hpp"
 
@@ -21,8 +24,11 @@ void import_numpy();
 Tensor tensor_of(nb::handle value, std::string_view name);
 /// The same for an output: a NumPy array that can be written where it lies.
 Tensor writable_tensor_of(nb::handle value, std::string_view name);
-/// Of a dict. Errors: raises InvalidArgument.
-Tensors tensors_of(nb::handle dict);
+using NamedObjects = std::vector<std::pair<std::string, nb::object>>;
+/// Of a dict, or another Mapping, from strings. `what` says in errors what they are. Errors: raises InvalidArgument.
+NamedObjects named_objects_of(nb::handle mapping, const char* what);
+/// The inputs of a request: the same, from strings to arrays.
+Tensors tensors_of(nb::handle mapping);
 
 /// A NumPy array in the tensor's memory, which it keeps.
 ///   Errors  raises FailedPrecondition: bfloat16 without the package ml_dtypes

@@ -4,9 +4,8 @@
 #include <nanobind/stl/string.h>
 
 #include "client/python/src/arrays.hpp"
+#include "client/python/src/engine_session.hpp"
 #include "client/python/src/preprocess.hpp"
-#include "client/python/src/status_errors.hpp"
-#include "shm/base/errors.hpp"
 #include "shoal/completion_queue.hpp"
 
 namespace shoal::python {
@@ -72,38 +71,44 @@ nb::dict dict_of(const ModelInfo& info) {
 
 }  // namespace
 
-nb::object predict(const Submit& submit, nb::handle inputs) {
+nb::object predict(const Submit& submit, nb::handle inputs, const std::function<void()>& ended) {
   Tensors tensors = tensors_of(inputs);
-  Prediction prediction;
+  Result<Prediction> prediction = Prediction();
   bool is_ready = false;
   {
     const nb::gil_scoped_release released;
     const KeptObject::ReleasedSoon soon;
     prediction = submit(std::move(tensors));
-    is_ready = prediction.wait_for(kLookForSignals);
+    is_ready = prediction.ok() && prediction->wait_for(kLookForSignals);
   }
   KeptObject::release_left();
-  return outputs_of(outcome_of(prediction, is_ready));
+  check(prediction.status());
+  const Outcome& outcome = outcome_of(*prediction, is_ready);
+  if (ended) {
+    const nb::gil_scoped_release released;
+    ended();
+  }
+  return outputs_of(outcome);
 }
 
-RequestObject submit_to(Inbox& inbox, nb::object receiver, const Submit& submit, nb::handle inputs) {
+RequestObject submit_to(Inbox& inbox, nb::object receiver, const Submit& submit, nb::handle inputs, std::function<void()> ended) {
   Tensors tensors = tensors_of(inputs);
   KeptObject kept(std::move(receiver));
-  Prediction prediction;
+  Result<Prediction> prediction = Prediction();
   Status expected;
   {
     const nb::gil_scoped_release released;
     const KeptObject::ReleasedSoon soon;
     prediction = submit(std::move(tensors));
-    expected = inbox.expect(prediction, std::move(kept));
+    expected = prediction.ok() ? inbox.expect(*prediction, std::move(kept), std::move(ended)) : prediction.status();
   }
   KeptObject::release_left();
   check(expected);
-  return {std::move(prediction)};
+  return {*std::move(prediction)};
 }
 
-nb::object ClientObject::predict_into(const std::string& model, nb::handle inputs, const SubmitOptions& options,
-                                      nb::dict outputs) {
+nb::object ClientObject::predict_into(const std::string& model, nb::handle inputs, const SubmitOptions& options, nb::handle out) {
+  const NamedObjects outputs = named_objects_of(out, "outputs");
   const Client client = this->client();  // close() of another thread leaves this one
   const auto key = std::make_pair(model, options.version);
   auto known = models_.find(key);
@@ -113,10 +118,7 @@ nb::object ClientObject::predict_into(const std::string& model, nb::handle input
   }
   Request request(known->second);
   for (auto& [name, tensor] : tensors_of(inputs)) check(request.set_input(name, std::move(tensor)));
-  for (const auto& [key, value] : outputs) {
-    const std::string name = nb::cast<std::string>(key);
-    check(request.set_output(name, writable_tensor_of(value, name)));
-  }
+  for (const auto& [name, array] : outputs) check(request.set_output(name, writable_tensor_of(array, name)));
   request.set_timeout(options.timeout);
   request.set_priority(options.priority);
   request.set_flow(options.flow);
@@ -132,7 +134,7 @@ nb::object ClientObject::predict_into(const std::string& model, nb::handle input
     if (PyErr_CheckSignals() != 0) throw nb::python_error();  // the queue cancels it
   }
   nb::dict answer = outputs_of(request.outcome());
-  for (const auto& [name, array] : outputs) answer[name] = array;
+  for (const auto& [name, array] : outputs) answer[nb::str(name.data(), name.size())] = array;
   return answer;
 }
 
@@ -145,6 +147,10 @@ void define_client(nb::module_& module) {
       "seconds", [](nb::handle timeout) { return std::chrono::duration<double>(duration_of(timeout, "timeout")).count(); },
       "timeout"_a);
 
+  module.def(
+      "array", [](nb::handle value, const std::string& name) { return array_of(tensor_of(value, name), name); }, "value"_a,
+      "name"_a);
+
   nb::class_<Inbox>(module, "Inbox")
       .def(nb::new_([] { return Inbox::create(); }))
       .def("fd", &Inbox::fd)
@@ -152,24 +158,29 @@ void define_client(nb::module_& module) {
       .def("wait", &Inbox::wait)
       .def("close", &Inbox::close);
 
+  define_engine_session(module);
+
   nb::class_<ClientObject>(module, "Client")
       .def("close", &ClientObject::close)
       .def_prop_ro("closed", &ClientObject::is_closed)
+      .def("check_usable", [](const ClientObject& self) { self.client(); })
       .def(
           "predict",
-          [](ClientObject& self, const std::string& model, nb::handle inputs, nb::handle timeout, std::uint64_t version,
-             int priority, std::uint64_t flow, nb::handle out) -> nb::object {
+          [](ClientObject& self, const std::string& given, nb::handle inputs, nb::handle timeout, nb::handle version,
+             nb::handle priority, nb::handle flow, nb::handle out) -> nb::object {
             const SubmitOptions options = options_of(timeout, version, priority, flow);
-            if (!out.is_none()) return self.predict_into(model, inputs, options, nb::cast<nb::dict>(out));
+            const std::string& model = self.model_name(given);
+            if (!out.is_none()) return self.predict_into(model, inputs, options, out);
             const Client client = self.client();
             return predict([&](Tensors tensors) { return client.submit(model, std::move(tensors), options); }, inputs);
           },
           "model"_a, "inputs"_a, "timeout"_a.none(), "version"_a, "priority"_a, "flow"_a, "out"_a.none())
       .def(
           "submit",
-          [](const ClientObject& self, Inbox& inbox, nb::object receiver, const std::string& model, nb::handle inputs,
-             nb::handle timeout, std::uint64_t version, int priority, std::uint64_t flow) {
+          [](const ClientObject& self, Inbox& inbox, nb::object receiver, const std::string& given, nb::handle inputs,
+             nb::handle timeout, nb::handle version, nb::handle priority, nb::handle flow) {
             const SubmitOptions options = options_of(timeout, version, priority, flow);
+            const std::string& model = self.model_name(given);
             const Client client = self.client();
             return submit_to(
                 inbox, std::move(receiver), [&](Tensors tensors) { return client.submit(model, std::move(tensors), options); },
@@ -178,11 +189,23 @@ void define_client(nb::module_& module) {
           "inbox"_a, "receiver"_a.none(), "model"_a, "inputs"_a, "timeout"_a.none(), "version"_a, "priority"_a, "flow"_a)
       .def(
           "describe",
-          [](const ClientObject& self, const std::string& model, std::uint64_t version) {
+          [](const ClientObject& self, const std::string& given, nb::handle its_version) {
+            const auto version = number_of<std::uint64_t>(its_version, "version");
+            const std::string& model = self.model_name(given);
             const Client client = self.client();
             return dict_of(blocking([&] { return client.describe(model, version); }));
           },
           "model"_a, "version"_a)
+      .def(
+          "open_session",  // of an Engine; a Pool has its own
+          [](const ClientObject& self, const std::string& given) {
+            const Client client = self.client();
+            ModelInfo info = blocking([&] { return client.describe(self.model_name(given)); });
+            if (info.state.empty())
+              raise(failed_precondition("model '{}' has no `state` in its model.toml: it cannot have sessions", info.name));
+            return std::make_shared<EngineSession>(client, std::move(info));
+          },
+          "model"_a)
       .def(
           "loan",
           [](const ClientObject& self, nb::handle dtype, nb::handle shape) {

@@ -4,8 +4,6 @@
 #include <limits>
 
 #include "client/python/src/client.hpp"
-#include "client/python/src/status_errors.hpp"
-#include "shm/base/errors.hpp"
 
 namespace shoal::python {
 
@@ -21,15 +19,19 @@ nanoseconds duration_of(nb::handle seconds, const char* name) {
   return nanoseconds(static_cast<std::int64_t>(std::min(std::max(count, -kMost), kMost) * 1e9));
 }
 
-SubmitOptions options_of(nb::handle timeout, std::uint64_t version, int priority, std::uint64_t flow) {
-  SubmitOptions options{.version = version, .flow = flow};
-  if (!timeout.is_none()) {
-    options.timeout = duration_of(timeout, "timeout");
-    if (options.timeout.count() == 0) options.timeout = nanoseconds(-1);  // 0 would be the model's default
-  }
-  if (priority < std::numeric_limits<std::int8_t>::min() || priority > std::numeric_limits<std::int8_t>::max())
-    raise(invalid_argument("priority {} is not in -128 to 127", priority));
-  options.priority = static_cast<std::int8_t>(priority);
+SubmitOptions options_of(nb::handle timeout) {
+  SubmitOptions options;
+  if (timeout.is_none()) return options;
+  options.timeout = duration_of(timeout, "timeout");
+  if (options.timeout.count() == 0) options.timeout = nanoseconds(-1);  // 0 would be the model's default
+  return options;
+}
+
+SubmitOptions options_of(nb::handle timeout, nb::handle version, nb::handle priority, nb::handle flow) {
+  SubmitOptions options = options_of(timeout);
+  options.version = number_of<std::uint64_t>(version, "version");
+  options.priority = number_of<std::int8_t>(priority, "priority", std::numeric_limits<std::int8_t>::min());
+  if (flow.is_valid()) options.flow = number_of<std::uint64_t>(flow, "flow");
   return options;
 }
 

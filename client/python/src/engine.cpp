@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "client/python/src/client.hpp"
-#include "client/python/src/status_errors.hpp"
 #include "shm/base/mutex.hpp"
 #include "shoal/engine.hpp"
 
@@ -102,7 +101,9 @@ List<List<TensorSpec>> shapes_of(const nb::list& sets) {
 
 class EngineObject final : public ClientObject {
  public:
-  explicit EngineObject(Engine engine) : engine_(std::make_shared<Engine>(std::move(engine))) { open(engine_->client()); }
+  explicit EngineObject(Engine engine) : engine_(std::make_shared<Engine>(std::move(engine))) {
+    open(engine_->client(), value_of(engine_->describe()).name);
+  }
   ~EngineObject() override { EngineObject::close(); }
 
   void close() override {
@@ -126,14 +127,14 @@ void define_engine(nb::module_& module) {
   nb::class_<EngineObject, ClientObject>(module, "Engine")
       .def(
           "__init__",
-          [](EngineObject* self, std::string path, std::string device, std::string precision, int threads, int contexts,
-             int queue_limit, int tuning_ms, const nb::list& shapes, nb::object on_measuring) {
+          [](EngineObject* self, std::string path, std::string device, std::string precision, nb::handle threads,
+             nb::handle contexts, nb::handle queue_limit, nb::handle tuning_ms, const nb::list& shapes, nb::object on_measuring) {
             EngineOptions options{.device = std::move(device),
                                   .precision = std::move(precision),
-                                  .threads = threads,
-                                  .contexts = contexts,
-                                  .queue_limit = queue_limit,
-                                  .tuning_ms = tuning_ms,
+                                  .threads = number_of<int>(threads, "threads"),
+                                  .contexts = number_of<int>(contexts, "contexts", 1),
+                                  .queue_limit = number_of<int>(queue_limit, "queue_limit", 1),
+                                  .tuning_ms = number_of<int>(tuning_ms, "tuning_ms", -1),
                                   .shapes = shapes_of(shapes)};
             new (self) EngineObject(Loading(std::move(path), std::move(options), std::move(on_measuring)).wait());
           },

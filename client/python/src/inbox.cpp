@@ -35,7 +35,7 @@ std::shared_ptr<Inbox> Inbox::create() {
 
 Inbox::~Inbox() = default;
 
-Status Inbox::expect(const Prediction& prediction, KeptObject receiver) {
+Status Inbox::expect(const Prediction& prediction, KeptObject receiver, std::function<void()> ended) {
   Entries made;
   made.push_back({prediction, std::move(receiver)});
   const auto entry = made.begin();
@@ -43,7 +43,10 @@ Status Inbox::expect(const Prediction& prediction, KeptObject receiver) {
     const MutexLock lock(mutex_);
     under_way_.splice(under_way_.end(), made);
   }
-  const Status status = entry->prediction.then([inbox = shared_from_this(), entry](const Outcome&) { inbox->deliver(entry); });
+  const Status status = entry->prediction.then([inbox = shared_from_this(), entry, ended = std::move(ended)](const Outcome&) {
+    if (ended) ended();
+    inbox->deliver(entry);
+  });
   if (status.ok()) return {};
   const MutexLock lock(mutex_);
   made.splice(made.end(), under_way_, entry);

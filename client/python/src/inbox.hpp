@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <functional>
 #include <list>
 #include <memory>
 
@@ -24,8 +25,9 @@ class Inbox : public std::enable_shared_from_this<Inbox> {
   static std::shared_ptr<Inbox> create();
   ~Inbox();
 
-  /// The outcome of the request will come here. Errors: those of Prediction::then(); it will not come then.
-  Status expect(const Prediction& prediction, KeptObject receiver) SHOAL_EXCLUDES(mutex_);
+  /// The outcome of the request will come here, after a call of `ended`, if there is one, without the GIL. Errors: those of
+  /// Prediction::then(); it will not come then.
+  Status expect(const Prediction& prediction, KeptObject receiver, std::function<void()> ended = {}) SHOAL_EXCLUDES(mutex_);
   /// A list of (receiver, outputs, None) or (receiver, None, error) for each request that is complete. With the GIL.
   nb::list take() SHOAL_EXCLUDES(mutex_);
   /// Waits until one is complete or close() was called, without the GIL. Raises what a signal's handler raises. False after

@@ -8,8 +8,6 @@
 #include "client/python/src/arrays.hpp"
 #include "client/python/src/client.hpp"
 #include "client/python/src/pool.hpp"
-#include "client/python/src/status_errors.hpp"
-#include "shm/base/errors.hpp"
 #include "shoal/pool.hpp"
 
 namespace shoal::python {
@@ -83,9 +81,7 @@ std::chrono::nanoseconds waits(nb::handle seconds, const char* name, std::chrono
 
 template <typename Count>
 Count count_of(nb::handle value, const char* name, Count usual) {
-  if (!value.is_none() && !nb::try_cast(value, usual))
-    raise(invalid_argument("{} is {}: give a number that is not negative", name, nb::repr(value).c_str()));
-  return usual;
+  return value.is_none() ? usual : number_of<Count>(value, name);
 }
 
 void define_session(nb::module_& module) {
@@ -94,8 +90,8 @@ void define_session(nb::module_& module) {
       .def("reset", [](const SessionObject& self) { check(self.session()->reset()); })
       .def(
           "predict",
-          [](const SessionObject& self, nb::handle inputs, nb::handle timeout, std::uint64_t version, int priority) {
-            const SubmitOptions options = options_of(timeout, version, priority, 0);
+          [](const SessionObject& self, nb::handle inputs, nb::handle timeout, nb::handle version, nb::handle priority) {
+            const SubmitOptions options = options_of(timeout, version, priority);
             const auto session = self.session();
             return predict([&](Tensors tensors) { return session->submit(std::move(tensors), options); }, inputs);
           },
@@ -103,8 +99,8 @@ void define_session(nb::module_& module) {
       .def(
           "submit",
           [](const SessionObject& self, Inbox& inbox, nb::object receiver, nb::handle inputs, nb::handle timeout,
-             std::uint64_t version, int priority) {
-            const SubmitOptions options = options_of(timeout, version, priority, 0);
+             nb::handle version, nb::handle priority) {
+            const SubmitOptions options = options_of(timeout, version, priority);
             const auto session = self.session();
             return submit_to(
                 inbox, std::move(receiver), [&](Tensors tensors) { return session->submit(std::move(tensors), options); },
@@ -164,7 +160,8 @@ void define_pool(nb::module_& module) {
           "name"_a)
       .def(
           "scale",
-          [](const PoolObject& self, const std::string& name, int workers) {
+          [](const PoolObject& self, const std::string& name, nb::handle count) {
+            const int workers = number_of<int>(count, "workers");
             return tuple_of(blocking([&, pool = self.pool()] { return pool->scale(name, workers); }));
           },
           "name"_a, "workers"_a)

@@ -30,6 +30,14 @@ inline nb::object error_of(const Status& status, std::chrono::nanoseconds retry_
   throw nb::python_error();
 }
 
+/// Raises it, because of an exception that Python code of the user's has raised.
+[[noreturn]] inline void raise_from(const nb::python_error& cause, const Status& status) {
+  const nb::object error = error_of(status);
+  PyException_SetCause(error.ptr(), nb::borrow(cause.value()).release().ptr());
+  PyErr_SetObject(error.type().ptr(), error.ptr());
+  throw nb::python_error();
+}
+
 inline void check(const Status& status) {
   if (!status.ok()) raise(status);
 }

@@ -15,8 +15,6 @@
 
 #include "client/python/src/client.hpp"
 #include "client/python/src/preprocess.hpp"
-#include "client/python/src/status_errors.hpp"
-#include "shm/base/errors.hpp"
 #include "shoal/image_classifier.hpp"
 #include "shoal/object_detector.hpp"
 
@@ -37,7 +35,8 @@ using Picture = std::variant<fs::path, nb::bytes, Image>;
 /// For messages: an array by its numbers, anything else by its type.
 std::string description_of(nb::handle value) {
   if (!nb::hasattr(value, "dtype") || !nb::hasattr(value, "shape")) return nb::repr(value.type()).c_str();
-  return format("an array of {} and shape {}", nb::str(value.attr("dtype")).c_str(), nb::str(value.attr("shape")).c_str());
+  const nb::str dtype = value.attr("dtype").attr("name"), shape = nb::repr(value.attr("shape"));
+  return format("an array of {} and shape {}", dtype.c_str(), shape.c_str());
 }
 
 Picture picture_of(nb::handle value) {
@@ -97,13 +96,13 @@ std::string label_of(const auto& found) { return found.label.empty() ? std::to_s
 /// An ImageClassifier for each number of classes that is asked for.
 class ClassifierObject {
  public:
-  ClassifierObject(const ClientObject& client, std::string model, ImageClassifierOptions options, SubmitOptions submit)
-      : client_(client.client()), model_(std::move(model)), options_(std::move(options)), submit_(submit) {
+  ClassifierObject(const ClientObject& client, const std::string& model, ImageClassifierOptions options, SubmitOptions submit)
+      : client_(client.client()), model_(client.model_name(model)), options_(std::move(options)), submit_(submit) {
     classifier(options_.top_k);
   }
 
-  nb::list classify(const nb::list& values, std::size_t top_k) {
-    const ImageClassifier& classifier = this->classifier(top_k);
+  nb::list classify(const nb::list& values, nb::handle top_k) {
+    const ImageClassifier& classifier = this->classifier(number_of<std::size_t>(top_k, "top_k"));
     nb::list all;
     for (const Classes& classes :
          answers_for<Classes>(values, [&](auto pictures) { return classifier.classify(pictures, submit_); })) {
@@ -137,7 +136,8 @@ class ClassifierObject {
 class DetectorObject {
  public:
   DetectorObject(const ClientObject& client, const std::string& model, const ObjectDetectorOptions& options, SubmitOptions submit)
-      : detector_(blocking([&, its = client.client()] { return ObjectDetector::create(its, model, options); })),
+      : detector_(
+            blocking([&, its = client.client()] { return ObjectDetector::create(its, client.model_name(model), options); })),
         submit_(submit) {}
 
   nb::list detect(const nb::list& values) {
@@ -186,31 +186,35 @@ void define_vision(nb::module_& module) {
   define_task<ClassifierObject>(module, "ImageClassifier")
       .def(
           "__init__",
-          [](ClassifierObject* self, const ClientObject& client, std::string model, std::size_t top_k, nb::handle preprocess,
-             const std::vector<std::string>& labels, std::size_t batch, nb::handle timeout, std::uint64_t version) {
-            new (self) ClassifierObject(
-                client, std::move(model),
-                {.preprocess = preprocess_of(preprocess), .top_k = top_k, .batch = batch, .labels = labels, .version = version},
-                options_of(timeout, 0, 0, 0));
+          [](ClassifierObject* self, const ClientObject& client, const std::string& model, nb::handle top_k,
+             nb::handle preprocess, const std::vector<std::string>& labels, nb::handle batch, nb::handle timeout,
+             nb::handle version) {
+            new (self) ClassifierObject(client, model,
+                                        {.preprocess = preprocess_of(preprocess),
+                                         .top_k = number_of<std::size_t>(top_k, "top_k"),
+                                         .batch = number_of<std::size_t>(batch, "batch"),
+                                         .labels = labels,
+                                         .version = number_of<std::uint64_t>(version, "version")},
+                                        options_of(timeout));
           },
           "client"_a, "model"_a, "top_k"_a, "preprocess"_a.none(), "labels"_a, "batch"_a, "timeout"_a.none(), "version"_a)
       .def("classify", &ClassifierObject::classify, "pictures"_a, "top_k"_a);
   define_task<DetectorObject>(module, "ObjectDetector")
       .def(
           "__init__",
-          [](DetectorObject* self, const ClientObject& client, const std::string& model, float threshold, std::size_t top_k,
+          [](DetectorObject* self, const ClientObject& client, const std::string& model, float threshold, nb::handle top_k,
              nb::handle preprocess, const std::vector<std::string>& labels, const std::string& format,
-             const std::vector<std::string>& outputs, std::size_t batch, nb::handle timeout, std::uint64_t version) {
+             const std::vector<std::string>& outputs, nb::handle batch, nb::handle timeout, nb::handle version) {
             new (self) DetectorObject(client, model,
                                       {.preprocess = preprocess_of(preprocess),
                                        .threshold = threshold,
-                                       .top_k = top_k,
-                                       .batch = batch,
+                                       .top_k = number_of<std::size_t>(top_k, "top_k"),
+                                       .batch = number_of<std::size_t>(batch, "batch"),
                                        .format = format_of(format),
                                        .detections = outputs,
                                        .labels = labels,
-                                       .version = version},
-                                      options_of(timeout, 0, 0, 0));
+                                       .version = number_of<std::uint64_t>(version, "version")},
+                                      options_of(timeout));
           },
           "client"_a, "model"_a, "threshold"_a, "top_k"_a, "preprocess"_a.none(), "labels"_a, "format"_a, "outputs"_a, "batch"_a,
           "timeout"_a.none(), "version"_a)
