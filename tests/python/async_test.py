@@ -62,6 +62,23 @@ class Asynchronous(PoolTest):
     def test_failures_arrive_in_the_future(self):
         self.assertIsInstance(self.pool.submit("nothing", self.numbered(0)).exception(10), shoal.NotFound)
 
+    def test_every_failure_of_a_request_arrives_in_the_future(self):
+        class Broken:
+            def __dlpack__(self, **_):
+                raise BufferError("lost")
+
+        for inputs, said in [({"data": object()}, "object"), ({"data": Broken()}, "lost"), (3, "dict"), ({1: ones(1)}, "strings")]:
+            future = self.pool.submit("echo", inputs)
+            self.assertTrue(future.done())
+            self.assertFalse(future.cancel())
+            with self.assertRaisesRegex(shoal.InvalidArgument, said):
+                future.result(10)
+        self.assertIsInstance(self.pool.submit("echo", self.numbered(1), version=-1).exception(10), shoal.InvalidArgument)
+        with shoal.Pool(self.daemon.directory) as pool:
+            pass
+        with self.assertRaisesRegex(shoal.FailedPrecondition, "closed"):
+            pool.submit("echo", self.numbered(1))
+
     def test_submit_does_not_wait_for_a_model_that_is_not_known(self):
         for _ in range(3):
             with shoal.Pool(self.daemon.directory) as pool:
@@ -283,6 +300,20 @@ class Asynchronous(PoolTest):
         self.assertEqual(list(self.pool.as_completed([], model="echo")), [])
         with self.assertRaisesRegex(shoal.InvalidArgument, "in_flight is 0"):
             list(self.pool.as_completed(requests, model="echo", in_flight=0))
+
+    def test_as_completed_goes_on_after_inputs_that_cannot_be_converted(self):
+        class Broken:
+            def __dlpack__(self, **_):
+                raise BufferError("lost")
+
+        requests = {"a": self.numbered(1), "object": {"data": object()}, "dlpack": {"data": Broken()}, "list": [1], "b": self.numbered(2)}
+        for in_flight in (1, 64):
+            outcomes = dict(self.pool.as_completed(requests, "echo", in_flight, return_exceptions=True))
+            self.assertEqual((outcomes.keys(), outcomes["a"]["data_output"][0], outcomes["b"]["data_output"][0]), (requests.keys(), 1, 2))
+            for tag in ("object", "dlpack", "list"):
+                self.assertIsInstance(outcomes[tag], shoal.InvalidArgument)
+        with self.assertRaises(shoal.InvalidArgument):
+            dict(self.pool.as_completed(requests, "echo"))
 
     def test_leaving_as_completed_cancels_the_rest(self):
         for _ in self.pool.as_completed([{"data": ones(1, 4)}] * 30, model="slow"):

@@ -177,7 +177,7 @@ _ASYNC_IN_FLIGHT = 512  # half of what the queue of a model, or of an Engine, ho
 class _Asynchronous:
     """Ways to wait for what is submitted."""
 
-    closed: Any
+    _native: Any
 
     def __init__(self, async_in_flight: int) -> None:
         if async_in_flight < 1:
@@ -194,7 +194,11 @@ class _Asynchronous:
                 futures = self._futures = _Futures()
                 weakref.finalize(self, futures.end)
         future = Future()
-        future._request = submit(futures.inbox, future, timeout)
+        try:
+            future._request = submit(futures.inbox, future, timeout)
+        except Exception as error:
+            self._native.check_usable()
+            future.set_exception(error)
         return future
 
     def _end_futures(self) -> None:
@@ -216,7 +220,7 @@ class _Asynchronous:
             requests.begin(loop)
         future = loop.create_future()
         try:
-            if has_waited and self.closed:
+            if has_waited and self._native.closed:
                 raise Cancelled(f"model '{model}': this Pool or Engine was closed before the request could be sent")
             request = submit(requests.inbox, future, timeout)
         except BaseException:
@@ -269,8 +273,9 @@ class Client(_Asynchronous):
 
     def submit(self, model: str, inputs: Inputs, *, timeout: Optional[float] = None, version: int = 0, priority: int = 0,
                flow: int = 0) -> Future:
-        """Submits a request and returns at once. Every failure of the request arrives in the future. Callbacks of futures run in a
-        thread of this Client and must not wait for other futures.
+        """Submits a request and returns at once. Every failure of the request arrives in the future, also that of inputs that are wrong.
+        Callbacks of futures run in a thread of this Client and must not wait for other futures.
+        Raises  FailedPrecondition: this Client is closed, or was made by the process that this one was forked from
 
         >>> import numpy, shoal
         >>> engine = shoal.Engine("builtin:identity")
@@ -305,7 +310,8 @@ class Client(_Asynchronous):
         the keys of a dict, else 0, 1, 2, ... `requests` is read as the answers come, so it may be a generator that reads files.
         Leaving the loop cancels what is under way.
 
-        return_exceptions   yield the exception of a request that failed in place of its outputs, and go on; else it is raised
+        return_exceptions   yield the exception of a request that failed, or whose inputs were wrong, in place of its outputs, and go on;
+                            else it is raised
 
         >>> import numpy, shoal
         >>> engine = shoal.Engine("builtin:identity")
@@ -328,8 +334,13 @@ class Client(_Asynchronous):
                     except StopIteration:
                         is_over = True
                         continue
-                    self._native.submit(inbox, tag, model, inputs, timeout, version, priority, flow)
-                    under_way += 1
+                    try:
+                        self._native.submit(inbox, tag, model, inputs, timeout, version, priority, flow)
+                        under_way += 1
+                    except Exception as error:
+                        if not return_exceptions:
+                            raise
+                        yield tag, error
                 for tag, outputs, error in inbox.take():
                     under_way -= 1
                     if error is not None and not return_exceptions:
