@@ -144,10 +144,13 @@ class Detect(ShoalTest):
         self.assertEqual(shoal("detect", self.model, self.picture, "--threshold", "2").returncode, 2)
         self.assertEqual(shoal("detect", self.model, self.picture, "--threshold", "nan").returncode, 2)
         self.assertEqual(shoal("detect", self.model, self.picture, "--preset", "what").returncode, 2)
-        few = write_detector(self.tmp / "few", labels="cat\n")
-        self.assert_fails(shoal("detect", few, self.picture), 1, "class 1", "1 labels")
         self.assert_fails(shoal("detect", SHAPES, next(PICTURES.glob("star-1.png"))), 1, "shapes", "no detector")
         self.assert_fails(shoal("detect", "ssd", self.picture, directory=self.tmp), 3, self.tmp)
+
+    def test_a_class_without_a_label_is_its_number(self):
+        run = shoal("detect", write_detector(self.tmp / "few", labels="cat\n"), self.picture)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual([line.split("%")[1].split()[:-4] for line in run.stdout.splitlines()], [["cat"], ["class", "1"]])
 
     def test_a_model_that_says_nothing_of_its_pictures_warns(self):
         (self.model / "model.toml").write_text('inputs = [{name = "data", shape = [-1, 3, 32, 32]}]\ntuning_ms = 0\n')
