@@ -69,10 +69,65 @@ class Ndarrays(ShoalTest):
             shoal.load_ndarrays(self.tmp / "none.params")
         with self.assertRaisesRegex(shoal.NotFound, "nowhere/y.params.*directory"):
             shoal.save_ndarrays(self.tmp / "nowhere" / "y.params", {"x": numpy.ones(1)})
-        with self.assertRaises(IsADirectoryError):
+        with self.assertRaisesRegex(shoal.InvalidArgument, f"cannot write {self.tmp}: Is a directory"):
             shoal.save_ndarrays(self.tmp, {"x": numpy.ones(1)})
-        with self.assertRaisesRegex(shoal.InvalidArgument, "'x'.*complex128"):
-            shoal.save_ndarrays(self.tmp / "x.params", {"x": numpy.array([1j])})
+
+    def test_an_error_leaves_the_old_file_as_it_was(self):
+        class Broken:
+            def __dlpack__(self, **_):
+                raise BufferError("lost")
+
+        file = self.tmp / "x.params"
+        shoal.save_ndarrays(file, {"old": numpy.ones(3)})
+        before = file.read_bytes()
+        good = numpy.ones(1000)
+        for wrong, said in [({"good": good, 3: good}, "names of arrays are strings, and not 3"), ({"good": good, "\udc80": good}, r"and not '\\udc80'"),
+                            ({"good": good, b"x": good}, "and not b'x'"), ({"good": good, "x": numpy.array([1j])}, "'x'.*complex128"),
+                            ({"good": good, "x": numpy.ones([1] * 9)}, "'x'.* 8"), ({"good": good, "x": object()}, "'x'.*object"),
+                            ([good, numpy.array(["a"])], "'1'.*<U1"), ({"good": good, "x": Broken()}, "'x'.*lost"), ("good", "not str"),
+                            (3, "not int"), (None, "not NoneType")]:
+            with self.subTest(said=said), self.assertRaisesRegex(shoal.InvalidArgument, f"cannot write {file}: .*{said}"):
+                shoal.save_ndarrays(file, wrong)
+            self.assertEqual(file.read_bytes(), before)
+        with unittest.mock.patch("os.fsync", side_effect=OSError(28, "No space left on device")), \
+                self.assertRaisesRegex(shoal.FailedPrecondition, f"cannot write {file}: No space left"):
+            shoal.save_ndarrays(file, {"good": good})
+        self.assertEqual(file.read_bytes(), before)
+        self.assertEqual(os.listdir(self.tmp), ["x.params"], "something was left beside it")
+
+    def test_a_file_is_replaced_where_it_is(self):
+        file, link = self.tmp / "x.params", self.tmp / "link.params"
+        shoal.save_ndarrays(file, [numpy.ones(3)])
+        file.chmod(0o640)
+        link.symlink_to("x.params")
+        old = open(file, "rb")
+        self.addCleanup(old.close)
+        shoal.save_ndarrays(link, [numpy.zeros(3)])
+        self.assertTrue(link.is_symlink())
+        self.assertEqual((file.stat().st_mode & 0o777, shoal.load_ndarrays(file)[0].sum()), (0o640, 0))
+        self.assertNotEqual(old.read(), file.read_bytes(), "a reader of the old file saw the new one")
+        os.mkfifo(self.tmp / "pipe")
+        with subprocess.Popen(["cat", self.tmp / "pipe"], stdout=subprocess.PIPE) as reader:
+            shoal.save_ndarrays(self.tmp / "pipe", [numpy.zeros(3)])
+            self.assertEqual(reader.stdout.read(), file.read_bytes())
+        shoal.save_ndarrays(os.fsencode(file), [])
+        self.assertEqual(shoal.load_ndarrays(file), [])
+
+    def test_one_array_is_saved_as_one(self):
+        x = numpy.arange(6, dtype="float32").reshape(2, 3)
+
+        class Only:
+            def __dlpack__(self, **options):
+                return x.__dlpack__(**options)
+
+        for given in (x, Only(), [Only()], (x,), iter([x])):
+            [back] = self.again(given)
+            numpy.testing.assert_array_equal(back, x)
+        numpy.testing.assert_array_equal(self.again({"x": Only()})["x"], x)
+        self.assertEqual(self.again(numpy.float32(3))[0], 3)
+
+    def test_eight_dimensions_come_back(self):
+        self.assertEqual(self.again([numpy.ones([1, 2] * 4)])[0].shape, (1, 2) * 4)
 
     def test_without_ml_dtypes_it_is_named(self):
         shoal.save_ndarrays(self.tmp / "b.params", {"b": numpy.ones(2, ml_dtypes.bfloat16)})
