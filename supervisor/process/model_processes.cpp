@@ -21,9 +21,12 @@ using wire::ControlMessage;
 
 namespace {
 
-// What a process that fetches models may have in its environment, and those that read them and run them must not.
-constexpr std::string_view kSecrets[] = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "http_proxy",
-                                         "https_proxy",       "HTTPS_PROXY",           "all_proxy",         "ALL_PROXY"};
+// Whoever reads or runs models gets nothing of what only those who fetch them need.
+std::vector<std::string> environment_for(const std::string& directory) {
+  return {"SHOAL_DIR=" + directory, "AWS_ACCESS_KEY_ID=", "AWS_SECRET_ACCESS_KEY=",
+          "AWS_SESSION_TOKEN=",     "http_proxy=",        "https_proxy=",
+          "HTTPS_PROXY=",           "all_proxy=",         "ALL_PROXY="};
+}
 
 // A sparse segment takes its memory only when it is used. If there is none then, a worker gets a SIGBUS.
 Result<std::uint64_t> check_packed(const UniqueFd& fd) {
@@ -198,8 +201,7 @@ void ModelProcesses::start_zygote() {
   const std::uint64_t now_ns = clock_.now_ns();
   const Status started = [&]() -> Status {
     SHOAL_ASSIGN_OR_RETURN(wire::ControlPair pair, wire::make_control_pair());
-    std::vector<std::string> environment = {"SHOAL_DIR=" + options_.directory};
-    for (const std::string_view secret : kSecrets) environment.push_back(format("{}=", secret));
+    const std::vector<std::string> environment = environment_for(options_.directory);
     SHOAL_ASSIGN_OR_RETURN(Child child, spawn({options_.worker_file, {"--zygote", "3"}, environment, pair.theirs.get()}));
     zygote_ = std::make_unique<Zygote>(Zygote{.child = std::move(child), .control = std::move(pair.ours), .started_ns = now_ns});
     zygote_load_.set(now_ns + options_.load_limit_ns);
