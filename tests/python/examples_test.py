@@ -80,6 +80,10 @@ class Examples(PoolTest):
         done = self.run_example("classify_folder.py", "shapes", self.tmp)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (1, "", f"{self.tmp}: has no pictures\n"))
         self.assertEqual(self.run_example("classify_folder.py", "shapes").returncode, 2)
+        for words, said in ((("nothing", PICTURES), "'nothing'"), (("shapes", self.tmp / "none"), str(self.tmp / "none"))):
+            done = self.run_example("classify_folder.py", *words)
+            self.assertEqual((done.returncode, len(done.stderr.splitlines())), (1, 1), done.stderr)
+            self.assertIn(said, done.stderr)
 
     def test_a_folder_has_a_progress_bar_on_a_terminal(self):
         for name in ("star-1.png", "ring-1.png"):

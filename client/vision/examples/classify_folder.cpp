@@ -57,11 +57,15 @@ int main(int argc, char** argv) try {
     return 2;
   }
   const std::vector<std::filesystem::path> files = pictures_in(argv[2]);
-  bool have_failed = files.empty();
-  if (files.empty()) std::fprintf(stderr, "%s: has no pictures\n", argv[2]);
+  if (files.empty()) {
+    std::fprintf(stderr, "%s: has no pictures\n", argv[2]);
+    return 1;
+  }
 
   shoal::Pool pool = shoal::Pool::connect().value();
   const auto classifier = shoal::ImageClassifier::create(pool, argv[1], {.top_k = 1}).value();
+  for (const std::string& warning : classifier.warnings()) std::fprintf(stderr, "%s\n", warning.c_str());
+  bool have_failed = false;
   for (std::size_t first = 0; first < files.size(); first += kStep) {
     const auto some = std::span(files).subspan(first, std::min(kStep, files.size() - first));
     const auto together = classifier.classify(some);  // reads, prepares and runs several at once
