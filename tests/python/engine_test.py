@@ -78,6 +78,17 @@ class SameAsPool(ShoalTest):
                             ("threads", 1 << 40), ("contexts", 1.5), ("queue_limit", "many")]:
             with self.subTest(name=name, wrong=wrong), self.assertRaisesRegex(shoal.InvalidArgument, f"^{name} is {wrong!r}: give a whole number from"):
                 shoal.Engine("builtin:identity", **{name: wrong})
+        for wrong in ({"data": "ab"}, {"data": [1.5]}, {3: [1]}):
+            with self.assertRaisesRegex(shoal.InvalidArgument, "shapes has"):
+                shoal.Engine("builtin:identity", shapes=wrong)
+
+    def test_a_picture_may_have_a_name_that_is_no_utf8(self):
+        classifier = shoal.ImageClassifier(shoal.Engine(SHAPES, tuning_ms=0), "", top_k=1)
+        file = self.tmp / os.fsdecode(b"star-\xff.png")
+        with self.assertRaisesRegex(shoal.NotFound, r"star-\\xff.png"):
+            classifier.classify(file)
+        shutil.copy(SHAPES.parent / "pictures" / "star-1.png", file)
+        self.assertEqual(classifier.classify(file)[0][0], "star")
 
     def test_any_name_of_a_model_means_the_only_one(self):
         import asyncio

@@ -337,10 +337,10 @@ class Client(_Asynchronous):
                     try:
                         self._native.submit(inbox, tag, model, inputs, timeout, version, priority, flow)
                         under_way += 1
-                    except Exception as error:
+                    except Exception as failure:
                         if not return_exceptions:
                             raise
-                        yield tag, error
+                        yield tag, failure
                 for tag, outputs, error in inbox.take():
                     under_way -= 1
                     if error is not None and not return_exceptions:

@@ -91,8 +91,10 @@ List<List<TensorSpec>> shapes_of(const nb::list& sets) {
   std::vector<List<TensorSpec>> shapes;
   for (const nb::handle set : sets) {
     std::vector<TensorSpec> specs;
-    for (const auto& [name, dtype, dims] :
-         nb::cast<std::vector<std::tuple<std::string, std::string, std::vector<std::int64_t>>>>(set))
+    std::vector<std::tuple<std::string, std::string, std::vector<std::int64_t>>> given;
+    if (!nb::try_cast(set, given))
+      raise(invalid_argument("shapes has {}: give a shape, or (dtype, shape), by the name of each input", nb::repr(set).c_str()));
+    for (const auto& [name, dtype, dims] : given)
       specs.push_back({name, value_of(parse_dtype(dtype)), value_of(Shape::make(dims))});
     shapes.emplace_back(specs);
   }

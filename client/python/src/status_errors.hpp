@@ -19,8 +19,12 @@ inline nb::object error_of(const Status& status, std::chrono::nanoseconds retry_
   constexpr const char* kRan[] = {"no", "maybe", "yes"};
   const std::string_view code = status_code_name(status.code());
   const nb::object make = nb::module_::import_("shoal.errors").attr("_make");
-  return make(nb::str(code.data(), code.size()), nb::str(status.message().data(), status.message().size()),
-              std::chrono::duration<double>(retry_after).count(), kRan[static_cast<int>(ran)]);
+  const std::string_view text = status.message();  // may name a file whose name is no UTF-8
+  const nb::object message =
+      nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
+  if (!message.is_valid()) throw nb::python_error();
+  return make(nb::str(code.data(), code.size()), message, std::chrono::duration<double>(retry_after).count(),
+              kRan[static_cast<int>(ran)]);
 }
 
 /// Raises it.

@@ -41,7 +41,11 @@ std::string description_of(nb::handle value) {
 
 Picture picture_of(nb::handle value) {
   using Pixels = nb::ndarray<const std::uint8_t, nb::shape<-1, -1, 3>, nb::c_contig, nb::device::cpu>;
-  if (nb::isinstance<nb::str>(value)) return fs::path(nb::cast<std::string>(value));
+  if (nb::isinstance<nb::str>(value)) {
+    PyObject* const path = PyUnicode_EncodeFSDefault(value.ptr());  // any file's name, which may be no UTF-8
+    if (!path) throw nb::python_error();
+    return fs::path(nb::steal<nb::bytes>(path).c_str());
+  }
   if (nb::isinstance<nb::bytes>(value)) return nb::borrow<nb::bytes>(value);
   if (Pixels pixels; nb::try_cast<Pixels>(value, pixels, false)) {
     const std::span bytes(pixels.data(), pixels.size());
