@@ -149,8 +149,7 @@ class FileUrls(FetchTest):
             load.communicate()
             self.wait_for(lambda: not self.fetchers(daemon), "it verifies for nobody")
 
-    def test_who_only_closes_its_socket(self):
-        """A process that asked, and whose end of the socket is closed while it lives, waits for nothing any more."""
+    def test_a_command_may_be_ended(self):
         self.huge()
         command = subprocess.Popen([BIN / "shoal", "inspect", self.url], env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         children = Path(f"/proc/{command.pid}/task/{command.pid}/children")

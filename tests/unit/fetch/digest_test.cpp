@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "fetch/checksums.hpp"
 #include "shm/base/errors.hpp"
 #include "tests/support/scratch_directory.hpp"
 
@@ -34,6 +35,20 @@ TEST(Sha256OfFile, EndsWhenItShall) {
   });
   EXPECT_EQ(sum.status().code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(calls, 1);
+}
+
+TEST(SumOf, LooksAtTheDeadlineAndAtWhoeverAsked) {
+  const test::ScratchDirectory files;
+  files.write("file", std::string(2 * kMega, 'x'));
+  std::string told;
+  const auto listen = [&](const Course::Progress& progress) { told = progress.file; };
+  const Course late(
+      {.total_ns = 0}, [] { return true; }, listen);
+  EXPECT_EQ(sum_of(late, files.path("file"), "file").status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(told, "file (verifying)");
+  const Course alone(
+      {.total_ns = std::uint64_t{3600} * 1'000'000'000}, [] { return false; }, listen);
+  EXPECT_EQ(sum_of(alone, files.path("file"), "file").status().code(), StatusCode::kCancelled);
 }
 
 }  // namespace
