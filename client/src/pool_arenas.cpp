@@ -334,6 +334,7 @@ void PoolCore::shrink_arenas(std::uint64_t now_ns) {
 
 void PoolCore::switch_connections() {
   old_ = std::exchange(connection_, std::move(next_));
+  (void)connection_->take_descriptions();  // the daemon is the same
   old_requests_ = std::exchange(requests_, {});
   left_input_ = input_;
   use_input(std::exchange(next_input_, nullptr));

@@ -19,11 +19,12 @@ Result<std::string> read_answer(const wire::Parcel& message, const wire::Control
 
 }  // namespace
 
-void PoolCore::handle_control_reply(const wire::Parcel& message) {
+//   is_current  it did not come from the connection that is being left, whose news may be older
+void PoolCore::handle_control_reply(const wire::Parcel& message, bool is_current) {
   const auto header = wire::decode_control(message[0]);
   if (!header.ok()) return;
   if (header->seq == 0) {  // nobody asked
-    if (message.size() > 1 && header->status == static_cast<std::uint16_t>(StatusCode::kOk))
+    if (is_current && message.size() > 1 && header->status == static_cast<std::uint16_t>(StatusCode::kOk))
       take_description(wire::as_text(message[1]));
     return;
   }
@@ -88,8 +89,9 @@ void PoolCore::take_description(std::string_view text) try {
   if (!parsed.ok()) return;
   const auto description = std::make_shared<const Description>(*std::move(parsed));
   const auto place = models_.try_emplace({description->info.name, 0}).first;
+  const auto asked = calls_.find(place->second.describe_seq);
+  if (asked != calls_.end() && asked->second->is_sent) return;  // the answer is newer
   place->second.description = description;
-  place->second.describe_seq = 0;
   end_wait(place->first, place->second, {});
 } catch (const std::bad_alloc&) {
 }

@@ -213,11 +213,11 @@ void PoolCore::on_ready() {
   most_frame_bytes_.store(connection_->longest_frame_bytes(), std::memory_order_relaxed);
   shrink_rule_.begin(monotonic_now_ns());
   keep_of_output_.reset();
+  for (const std::string& text : connection_->take_descriptions()) take_description(text);
   for (auto next = calls_.begin(); next != calls_.end();) {
     const std::shared_ptr<ControlCall> call = (next++)->second;
     send_call(call);  // one that cannot be sent ends
   }
-  for (const std::string& text : connection_->take_descriptions()) take_description(text);
   for (auto next = parked_.begin(); next != parked_.end();) {
     const std::shared_ptr<PendingRequest> request = next->second;
     // It may end, and others of its model, too.

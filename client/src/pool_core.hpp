@@ -211,12 +211,12 @@ class PoolCore final : public completion::ClientCore {
   void receive_from(const std::unique_ptr<Connection>& connection) SHOAL_REQUIRES(mutex_);
   std::shared_ptr<PendingRequest> find_sent(std::uint64_t seq) const SHOAL_REQUIRES(mutex_);
   void forget_sent(std::uint64_t seq) SHOAL_REQUIRES(mutex_);
-  void dispatch(const wire::Parcel& message) SHOAL_REQUIRES(mutex_);
+  void dispatch(const wire::Parcel& message, bool is_current) SHOAL_REQUIRES(mutex_);
   void handle_reply(const wire::Parcel& message) SHOAL_REQUIRES(mutex_);
   void take_reply(const wire::Parcel& message, const wire::Reply& reply, const std::shared_ptr<PendingRequest>& request)
       SHOAL_REQUIRES(mutex_);
   void handle_release(const wire::Parcel& message) SHOAL_REQUIRES(mutex_);
-  void handle_control_reply(const wire::Parcel& message) SHOAL_REQUIRES(mutex_);
+  void handle_control_reply(const wire::Parcel& message, bool is_current) SHOAL_REQUIRES(mutex_);
   void answer_call(const std::shared_ptr<ControlCall>& call, Result<std::string> answer) SHOAL_REQUIRES(mutex_);
   void handle_description(const ModelKey& model, ModelEntry& entry, const Result<std::string>& answer) SHOAL_REQUIRES(mutex_);
   void take_description(std::string_view text) SHOAL_REQUIRES(mutex_);

@@ -268,7 +268,7 @@ void PoolCore::receive_from(const std::unique_ptr<Connection>& connection) {
     const auto received = connection->socket().receive(incoming_);
     if (!received.ok() || !*received) return;
     ++heard_;
-    dispatch(incoming_);
+    dispatch(incoming_, connection == connection_);
   }
 }
 
@@ -305,7 +305,7 @@ void PoolCore::forget_sent(std::uint64_t seq) {
   }
 }
 
-void PoolCore::dispatch(const wire::Parcel& message) {
+void PoolCore::dispatch(const wire::Parcel& message, bool is_current) {
   const auto kind = wire::peek_kind(message[0]);
   if (!kind.ok()) return;
   switch (*kind) {
@@ -314,7 +314,7 @@ void PoolCore::dispatch(const wire::Parcel& message) {
     case wire::Kind::kRelease:
       return handle_release(message);
     case wire::Kind::kControlReply:
-      return handle_control_reply(message);
+      return handle_control_reply(message, is_current);
     default:
       return;
   }
@@ -351,7 +351,7 @@ void PoolCore::take_reply(const wire::Parcel& message, const wire::Reply& reply,
   const bool is_known_wrongly = status == StatusCode::kFailedPrecondition || status == StatusCode::kNotFound;
   if (is_known_wrongly && header.ran == 0 && !request->has_described_again) {
     forget_sent(request->seq);
-    entry.description.reset();
+    if (entry.description == request->description) entry.description.reset();
     return look_again(request);
   }
   if (status != StatusCode::kOk) {

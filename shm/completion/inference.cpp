@@ -37,11 +37,11 @@ struct Inference::State {
 
 Inference::Inference(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Inference::Inference(Inference&&) noexcept = default;
-// The coroutine may end while it waits: then nobody wants the answer.
+// The coroutine may end while it waits: then nobody wants the answer, nor is it copied to memory that may end with the coroutine.
 Inference::~Inference() {
   if (!state_ || !state_->continuation->coroutine.exchange(nullptr)) return;
   state_->on_stop.reset();
-  state_->request->handle.get()->cancel();
+  state_->request->handle.get()->give_up();
 }
 
 Inference Model::infer(Request request, std::stop_token stop, Executor executor) const {

@@ -23,7 +23,7 @@ inline constexpr std::size_t kMaxTensors = 256;                              // 
 /// that one side does not know means nothing to it.
 enum Features : std::uint64_t {
   kBundles = 1,       // several requests or replies travel in one message
-  kDescriptions = 2,  // WELCOME describes models
+  kDescriptions = 2,  // WELCOME describes models, and so do CONTROL_REPLYs with seq 0
 };
 inline constexpr std::uint64_t kKnownFeatures = kBundles | kDescriptions;  // of this build
 

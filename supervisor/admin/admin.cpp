@@ -212,6 +212,16 @@ void Admin::tell_of_changes() {
   }
 }
 
+// It may be left out: nobody's answers wait for it, and it does not wait in the memory of this process.
+void Admin::tell(const Client& client, const std::string& name) {
+  const Service* service = fleet_.catalog().find(name);
+  ModelVersion* model = find_described(service, 0);
+  std::uint64_t wait_ms = 0;
+  if (!model || client.unsent.bytes() > wire::Unsent::kCountedTogether || !check_rate(client, wait_ms).ok()) return;
+  const std::string& text = model->description(*service);
+  if (plane_.check_answer(client.id, text.size()).ok()) reply({client.id, 0}, {}, text);
+}
+
 // A turn answers only a few, because many may wait for one model, and answers may be long.
 void Admin::answer_describes() {
   for (int left = kDescribesPerTurn; left > 0 && describes_due_ > 0; --left, --describes_due_) {
@@ -225,7 +235,10 @@ void Admin::answer_describes() {
     if (!client) continue;
     --client->waiting_describes;
     --client->process->waiting_describes;
-    describe(one.question, one.model, one.version, true);  // goes to the end of the queue if it must still wait
+    if (one.question.seq == 0)
+      tell(*client, one.model);
+    else
+      describe(one.question, one.model, one.version, true);  // goes to the end of the queue if it must still wait
   }
   if (describes_due_ > 0) answer_describes_.set(0);
 }

@@ -29,8 +29,8 @@ class Admin {
   /// What `describe` answers for the models that are served now, as far as a WELCOME may hold it.
   std::vector<std::string_view> descriptions();
   void wish_answered(const AnswerCaller& answer);
-  /// What is served, or may be served soon, has changed: descriptions that wait may have their answer now, and clients that had
-  /// one with their WELCOME learn the new one.
+  /// What is served, or may be served soon, has changed: descriptions that wait may have their answer now, and clients that
+  /// know kDescriptions are told the new ones.
   void services_changed();
 
  private:
@@ -50,6 +50,7 @@ class Admin {
   bool may_wait(const Client& client) const;
   void wait_for_description(Client& client, std::uint64_t seq, const std::string& model, std::uint64_t version);
   void tell_of_changes();
+  void tell(const Client& client, const std::string& name);
   void describe(Question question, const std::string& name, std::uint64_t version, bool is_counted);
   void send_trace(Question question, const std::string& model, std::uint64_t pid);
   Status check_rate(const Client& client, std::uint64_t& wait_ms);

@@ -29,10 +29,15 @@ Status DataPlane::client_bound(Client& client) {
   client.last_message_ns = clock_.now_ns();
   const wire::ControlHeader welcome = wire::make_control(wire::Kind::kWelcome, 0);
   std::vector<std::span<const std::byte>> frames{std::as_bytes(std::span(&welcome, 1))};
+  std::uint64_t bytes = 0;
   if ((client.features & wire::kDescriptions) != 0) {
-    for (const std::string_view text : observer_.descriptions()) frames.push_back(std::as_bytes(std::span(text)));
+    for (const std::string_view text : observer_.descriptions()) {
+      frames.push_back(std::as_bytes(std::span(text)));
+      bytes += text.size();
+    }
   }
-  return client_transport_.push(client.id, frames, {});
+  if (!check_answer(client.id, bytes).ok()) frames.resize(1);  // it asks
+  return client_transport_.push(client.id, frames, {}, &client.unsent);
 }
 
 void DataPlane::client_gone(Client& client) {

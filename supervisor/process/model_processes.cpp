@@ -23,9 +23,16 @@ namespace {
 
 // Whoever reads or runs models gets nothing of what only those who fetch them need.
 std::vector<std::string> environment_for(const std::string& directory) {
-  return {"SHOAL_DIR=" + directory, "AWS_ACCESS_KEY_ID=", "AWS_SECRET_ACCESS_KEY=",
-          "AWS_SESSION_TOKEN=",     "http_proxy=",        "https_proxy=",
-          "HTTPS_PROXY=",           "all_proxy=",         "ALL_PROXY="};
+  return {"SHOAL_DIR=" + directory,
+          "AWS_ACCESS_KEY_ID=",
+          "AWS_SECRET_ACCESS_KEY=",
+          "AWS_SESSION_TOKEN=",
+          "http_proxy=",
+          "HTTP_PROXY=",
+          "https_proxy=",
+          "HTTPS_PROXY=",
+          "all_proxy=",
+          "ALL_PROXY="};
 }
 
 // A sparse segment takes its memory only when it is used. If there is none then, a worker gets a SIGBUS.

@@ -142,9 +142,8 @@ class Client {
 };
 
 /// What Model::infer() returns: to be awaited once. A coroutine that is destroyed while it waits cancels its request.
-///   Lifetime  the coroutine keeps it while it is suspended. It must not be destroyed in the moment in which it goes on in
-///   another
-///             thread: destroy it where its executor runs, or let a stop_token end its wait
+///   Lifetime  the coroutine keeps it while it is suspended. It must not be destroyed while another thread resumes it:
+///             destroy it where its executor runs, or let a stop_token end its wait
 class [[nodiscard]] Inference {
  public:
   bool await_ready() const noexcept { return false; }

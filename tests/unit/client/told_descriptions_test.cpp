@@ -45,6 +45,22 @@ TEST_F(ToldDescriptionsTest, TheFirstRequestOfAModelThatTheWelcomeDescribesLeave
   EXPECT_TRUE(FakeDaemon::comes([&] { return unknown.ready(); }));
 }
 
+TEST_F(ToldDescriptionsTest, WhatWasToldBeforeIsNoAnswerToAQuestion) {
+  daemon_.welcome_with({daemon_.description()});
+  Pool pool = connect();
+  for (const int columns : {3, 5}) {
+    daemon_.describe_as(R"({"name": "m", "model_id": 1, "signature": 2, "inputs": [{"name": "data", "dtype": "uint8", )"
+                        R"("shape": [2, )" +
+                        std::to_string(columns) + R"(]}], "outputs": []})");
+    daemon_.answer(0, daemon_.description());
+  }
+  const Prediction asked = pool.submit("m", {{"data", Tensor::create(DType::kUInt8, Shape{2, 5}).value()}});
+  auto answered = std::async(std::launch::async, [&] { return asked.wait_for(1h); });
+  daemon_.reply(daemon_.receive_request());
+  EXPECT_TRUE(answered.get());
+  EXPECT_EQ(asked.outcome().outputs.status().code(), StatusCode::kInternal) << "the daemon's answer";
+}
+
 TEST_F(ToldDescriptionsTest, AnInputIsComparedWithWhatTheDaemonHasToldSince) {
   daemon_.welcome_with({daemon_.description()});
   Pool pool = connect();
