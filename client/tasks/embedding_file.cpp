@@ -42,6 +42,7 @@ class LineReader {
     return std::optional(line);
   }
 
+  const std::string& name() const { return name_; }
   Status error(std::string_view what) const { return invalid_argument("{}:{}: {}", name_, number_, what); }
 
  private:
@@ -74,12 +75,16 @@ bool parse(std::string_view text, Number& number) {
 /// Where the last word of a line begins, and the delimiter before it; npos if there is only one word.
 std::size_t last_delimiter(std::string_view line) { return line.empty() ? line.npos : line.find_last_of(kDelimiters); }
 
-/// fastText begins with the number of tokens and their width.
-std::optional<std::size_t> width_in_head(std::string_view line) {
-  const std::size_t at = last_delimiter(line);
+/// How fastText begins.
+struct Head {
   std::size_t tokens = 0, width = 0;
-  if (at == line.npos || !parse(line.substr(0, at), tokens) || !parse(line.substr(at + 1), width)) return {};
-  return width;
+};
+
+std::optional<Head> head_in(std::string_view line) {
+  const std::size_t at = last_delimiter(line);
+  Head head;
+  if (at == line.npos || !parse(line.substr(0, at), head.tokens) || !parse(line.substr(at + 1), head.width)) return {};
+  return head;
 }
 
 class RowReader {
@@ -87,17 +92,22 @@ class RowReader {
   RowReader(LineReader& lines, std::string_view unknown_token) : lines_(lines), unknown_(unknown_token) {}
 
   Result<EmbeddingRows> read() {
+    std::size_t wanted = 0, found = 0;
     for (bool is_first = true;; is_first = false) {
       SHOAL_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, lines_.next());
       if (!line) break;
       if (line->empty()) continue;
-      if (const auto width = is_first ? width_in_head(*line) : std::nullopt) {
-        SHOAL_RETURN_IF_ERROR(begin(*width));
+      if (const auto head = is_first ? head_in(*line) : std::nullopt) {
+        SHOAL_RETURN_IF_ERROR(begin(head->width));
+        wanted = head->tokens;
       } else {
         SHOAL_RETURN_IF_ERROR(add(*line));
+        ++found;
       }
     }
-    if (rows_.tokens.empty()) return lines_.error("the file has no vectors");
+    if (found < wanted)
+      return data_loss("{}: the file is truncated: its first line says {} vectors, and it has {}", lines_.name(), wanted, found);
+    if (found == 0) return lines_.error("the file has no vectors");
     return std::move(rows_);
   }
 

@@ -45,10 +45,12 @@ class Embedding {
   static Result<Embedding> load(const std::filesystem::path& vocabulary, const std::filesystem::path& matrix,
                                 const EmbeddingOptions& options = {});
   /// Reads a text file of GloVe, fastText or MXNet's contrib.text.embedding: per line a token and its numbers, separated by
-  /// spaces or tabs. A first line of two words is fastText's head. A token may have spaces, and the first line of a token counts.
+  /// spaces or tabs. A first line of two words is fastText's head: the file then has at least as many vectors as it says. A token
+  /// may have spaces, and the first line of a token counts.
   /// As in MXNet, index 0 is the unknown token: its vector is that of the file, or zeros. Without an unknown token the first line
   /// has index 0.
-  ///   Errors  kInvalidArgument (names file, line and what is wrong), kFailedPrecondition (out of memory), and those of reading
+  ///   Errors  kInvalidArgument (names file, line and what is wrong), kDataLoss (fewer vectors than the head says),
+  ///           kFailedPrecondition (out of memory), and those of reading
   static Result<Embedding> read(const std::filesystem::path& file, const EmbeddingOptions& options = {});
 
   std::size_t size() const;   ///< tokens

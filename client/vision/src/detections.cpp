@@ -177,7 +177,8 @@ Result<DetectionOutputs> find_outputs(const std::string& model, std::span<const 
   }
   return failed_precondition(
       "model '{}' is no detector that is known: its outputs are {}; wanted are batch x rows x 6, or classes, scores and "
-      "boxes with 1, 1 and 4 in place of 6. Say which by `outputs` (in C++ `detections`) and `format`",
+      "boxes with 1, 1 and 4 in place of 6. Say which by `outputs` (in C++ `detections`, for `shoal detect` in model.toml) and "
+      "`format`",
       model, list_of(described));
 }
 

@@ -58,13 +58,21 @@ Status check_preprocess(const Preprocess& preprocess) {
     return invalid_argument("preprocess: mean has {} numbers and scale {}, but {} has {} channels", preprocess.mean.size(),
                             preprocess.scale.size(), preprocess.order, channels);
   }
+  for (const float number : preprocess.mean) {
+    if (!std::isfinite(number)) return invalid_argument("preprocess: mean has {}; it must be numbers", number);
+  }
+  for (const float number : preprocess.scale) {
+    if (!std::isfinite(number) || number == 0)
+      return invalid_argument("preprocess: scale has {}; it must be numbers other than 0, which would make all pictures alike",
+                              number);
+  }
   if (preprocess.resize < 0 || preprocess.resize > kMaxSide)
     return invalid_argument("preprocess: resize is {}; it must be 0 to {}", preprocess.resize, kMaxSide);
   if (preprocess.letterbox && preprocess.resize != 0)
     return invalid_argument("preprocess: resize is {}; with a letterbox it must be 0", preprocess.resize);
   for (const std::int64_t side : {preprocess.crop_height, preprocess.crop_width}) {
     if (side < 1 || side > kMaxSide)
-      return invalid_argument("preprocess: a side of the crop is {}; it must be 1 to {}", side, kMaxSide);
+      return invalid_argument("preprocess: a side of crop is {}; it must be 1 to {}", side, kMaxSide);
   }
   return {};
 }

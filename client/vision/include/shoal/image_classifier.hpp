@@ -33,7 +33,8 @@ struct ImageClassifierOptions {
 class ImageClassifier {
  public:
   /// Asks the client for the model's description. If neither the options nor the model give a preprocessing, uses ImageNet's
-  /// (0..1 for one channel) and adds a warning.
+  /// (0..1 for one channel) and adds a warning. A side of the crop that neither the preprocessing nor the input gives (the model
+  /// leaves it open) is 224.
   ///   Errors  those of Classifier::create(); kFailedPrecondition (the model does not take pictures); kInvalidArgument (the
   ///           preprocessing does not fit the model's input, or `batch` is 0)
   static Result<ImageClassifier> create(Client client, std::string model, const ImageClassifierOptions& options = {});

@@ -162,6 +162,19 @@ TEST_F(EmbeddingFile, OfFasttextHasAHead) {
   EXPECT_EQ(plain.index("<unk>").value(), 1);
 }
 
+TEST_F(EmbeddingFile, WithFewerVectorsThanItsHeadSaysIsTruncated) {
+  for (const auto& [text, found] : {std::pair{"5 3\ncat 1 2 3\ndog 4 5 6\n", "has 2"}, {"5 3\n", "has 0"}, {"5 3", "has 0"}}) {
+    for (const char* unknown : {"<unk>", ""}) {
+      const Status status = read(text, {.unknown_token = unknown}).status();
+      EXPECT_EQ(status.code(), StatusCode::kDataLoss) << text;
+      EXPECT_TRUE(says(status.message(), {"vectors.txt", "truncated", "5 vectors", found}));
+    }
+  }
+  EXPECT_EQ(read("0 3\n").status().code(), StatusCode::kInvalidArgument) << "no vectors";
+  EXPECT_EQ(read("3 1\ncat 1\ncat 2\n<unk> 3\n").value().size(), 2u) << "a line counts, also of a token that comes twice";
+  EXPECT_EQ(read("1 1\ncat 1\ndog 2\n").value().size(), 3u) << "lines that were added";
+}
+
 TEST_F(EmbeddingFile, MistakesAreNamedWithTheirLine) {
   const auto message = [&](const std::string& text) {
     const Status status = read(text).status();

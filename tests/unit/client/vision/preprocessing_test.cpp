@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
+#include <limits>
 #include <string>
 
 #include "shm/tensor/npy.hpp"
@@ -97,7 +99,16 @@ TEST(Preprocessing, WhatCannotBeDoneIsRefused) {
   for (const auto& change : std::vector<void (*)(Preprocess&)>{
            [](Preprocess& p) { p.order = "YUV"; }, [](Preprocess& p) { p.mean = {1}; }, [](Preprocess& p) { p.scale = {}; },
            [](Preprocess& p) { p.resize = -1; }, [](Preprocess& p) { p.resize = 4, p.letterbox = true; },
-           [](Preprocess& p) { p.crop_width = 0; }, [](Preprocess& p) { p.crop_height = 1 << 20; }}) {
+           [](Preprocess& p) { p.crop_width = 0; }, [](Preprocess& p) { p.crop_height = 1 << 20; },
+           [](Preprocess& p) {
+             p.scale = {1, 0, 1};
+           },
+           [](Preprocess& p) {
+             p.scale = {1, 1, std::nanf("")};
+           },
+           [](Preprocess& p) {
+             p.mean = {0, std::numeric_limits<float>::infinity(), 0};
+           }}) {
     Preprocess bad = good;
     change(bad);
     EXPECT_EQ(check_preprocess(bad).code(), StatusCode::kInvalidArgument);
