@@ -45,6 +45,36 @@ bool is_our_socket(std::string_view name) {
   return last == dash || is_random_name(name.substr(dash + 1, last - dash - 1));
 }
 
+using Names = std::unique_ptr<DIR, int (*)(DIR*)>;
+
+// Opened again: readdir() moves the position of its descriptor, and closedir() closes it.
+Names names_in(int directory) {
+  const int again = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  return {again < 0 ? nullptr : ::fdopendir(again), &::closedir};
+}
+
+// What "lock" is, read_lock() says.
+bool is_made_by_a_daemon(int directory, const std::string& name) {
+  struct stat info {};
+  if (name == "lock") return true;
+  if (::fstatat(directory, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT;
+  return name == "lanes" ? S_ISDIR(info.st_mode) : is_our_socket(name) && S_ISSOCK(info.st_mode);
+}
+
+// The first name in it that no daemon has made; empty: there is none.
+Result<std::string> foreign_name(int directory, const std::string& path) {
+  const Names names = names_in(directory);
+  if (!names) return status_from_errno("list", path, errno);
+  errno = 0;
+  while (const dirent* entry = ::readdir(names.get())) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != ".." && !is_made_by_a_daemon(directory, name)) return name;
+    errno = 0;
+  }
+  if (errno != 0) return status_from_errno("list", path, errno);
+  return std::string();
+}
+
 // The last part of the path belongs to the daemon and must not be a link. The administrator owns the parts before it.
 Result<UniqueFd> open_directory(const std::string& path) {
   std::error_code error;
@@ -59,9 +89,28 @@ Result<UniqueFd> open_directory(const std::string& path) {
   if (::fstat(directory.get(), &info) != 0) return status_from_errno("look at", path, errno);
   if (info.st_uid != ::geteuid() || (info.st_mode & S_ISVTX) != 0)
     return permission_denied("{} is not a directory of this user alone: set SHOAL_DIR to one that does not exist yet", path);
-  if ((info.st_mode & 0777) != 0700 && ::fchmod(directory.get(), 0700) != 0)
-    return status_from_errno("make private", path, errno);
   return directory;
+}
+
+// Others may use a directory that they may enter, such as a home: it is theirs to keep unless only daemons have used it. One of
+// mode 0710 with a lock is that of a daemon with a socket_group, whatever else a user has put there.
+Status check_private(const UniqueFd& directory, const std::string& path) {
+  struct stat info {
+  }, lock{};
+  if (::fstat(directory.get(), &info) != 0) return status_from_errno("look at", path, errno);
+  if ((info.st_mode & 0077) == 0) return {};
+  if ((info.st_mode & 0777) == 0710 && ::fstatat(directory.get(), "lock", &lock, AT_SYMLINK_NOFOLLOW) == 0) return {};
+  SHOAL_ASSIGN_OR_RETURN(const std::string foreign, foreign_name(directory.get(), path));
+  if (foreign.empty()) return {};
+  return permission_denied(
+      "{} is not a directory of this user alone: set SHOAL_DIR to one that does not exist yet (others may enter it, and '{}' in "
+      "it "
+      "is not a daemon's)",
+      path, foreign);
+}
+
+Status make_private(const UniqueFd& directory, const std::string& path) {
+  return ::fchmod(directory.get(), 0700) == 0 ? Status() : status_from_errno("make private", path, errno);
 }
 
 // A lock file contains the pid of its daemon, or nothing. Any other file was not made by a daemon.
@@ -80,9 +129,7 @@ Result<std::string> read_lock(int fd, const std::string& path) {
 }
 
 void sweep_sockets(int directory, bool (*is_ours)(std::string_view name)) {
-  // Opened again: readdir() moves the position of its descriptor, and closedir() closes it.
-  const int again = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const std::unique_ptr<DIR, int (*)(DIR*)> names(again < 0 ? nullptr : ::fdopendir(again), &::closedir);
+  const Names names = names_in(directory);
   while (const dirent* entry = names ? ::readdir(names.get()) : nullptr) {
     struct stat info {};
     if (is_ours(entry->d_name) && ::fstatat(directory, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(info.st_mode))
@@ -109,6 +156,7 @@ Result<SocketDirectory> SocketDirectory::open(const std::string& given) {
                             wire::kMaxSocketPath - kLongestName.size());
   }
   SHOAL_ASSIGN_OR_RETURN(UniqueFd files, open_directory(path));
+  SHOAL_RETURN_IF_ERROR(check_private(files, path));
   const std::string lock_path = path + "/lock";
   UniqueFd lock(::openat(files.get(), "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
   if (!lock && errno == ELOOP)
@@ -123,8 +171,10 @@ Result<SocketDirectory> SocketDirectory::open(const std::string& given) {
   const std::string pid = std::to_string(::getpid());
   if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), pid.data(), pid.size(), 0) < 0)
     return status_from_errno("write", lock_path, errno);
+  SHOAL_RETURN_IF_ERROR(make_private(files, path));  // not earlier: the directory may be another daemon's
   SocketDirectory directory(std::move(path), std::move(files), std::move(lock));
   SHOAL_ASSIGN_OR_RETURN(directory.lanes_, open_directory(wire::lanes_directory(directory.path_)));
+  SHOAL_RETURN_IF_ERROR(make_private(directory.lanes_, wire::lanes_directory(directory.path_)));
   directory.sweep();
   return directory;
 }
@@ -142,7 +192,7 @@ Status SocketDirectory::share_with(std::optional<gid_t> group) const {
       (attach.st_mode & 0777) == 0660)
     return {};  // so that no client of the group is turned away for a moment
   // Nobody must get in by the group that the directory had before.
-  if (::fchmod(directory_.get(), 0700) != 0) return status_from_errno("make private", path_, errno);
+  SHOAL_RETURN_IF_ERROR(make_private(directory_, path_));
   if (!group) return {};
   const auto change = [&](int result, const std::string& path) {
     if (result == 0) return Status();

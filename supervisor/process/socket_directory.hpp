@@ -22,11 +22,13 @@ Result<std::string> random_name();
 ///   Threads  thread-bound
 class SocketDirectory {
  public:
-  /// Creates the directory if it is missing, makes it private and takes its lock.
+  /// Creates the directory if it is missing, takes its lock and makes it private. One that others may enter is taken only if it
+  /// is empty, or has only what a daemon left there.
   ///   path    absolute
   ///   Errors  kFailedPrecondition: another daemon has it (its pid is named). kPermissionDenied: it, or its lock,
-  ///           belongs to another user. kInvalidArgument: it is a symbolic link or not a directory, its lock is another kind of
-  ///           file, or the path is too long for local sockets. All name the path.
+  ///           belongs to another user, or others may enter it and it has files of theirs. kInvalidArgument: it is a symbolic
+  ///           link or not a directory, its lock is another kind of file, or the path is too long for local sockets. All name the
+  ///           path.
   static Result<SocketDirectory> open(const std::string& path);
   SocketDirectory(SocketDirectory&&) = default;
   SocketDirectory& operator=(SocketDirectory&&) = delete;

@@ -113,11 +113,13 @@ TEST_F(SocketDirectoryTest, WritesToNoFileThatNoDaemonMade) {
     EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument) << what << ": " << refused.to_string();
     EXPECT_TRUE(says(refused.message(), {lock.string(), "SHOAL_DIR"})) << what;
     EXPECT_EQ(text_of(diary), "dear diary") << what;
+    EXPECT_EQ(mode_of(directory), 0755u) << what;
     if (said == "a file") {
       EXPECT_EQ(text_of(lock), "dear diary");
     }
   };
   fs::create_directory(directory);
+  ASSERT_EQ(::chmod(directory.c_str(), 0755), 0);
   for (const char* what : {"a link", "a hard link", "a file", "a pipe"}) refuses(what);
   fs::remove(lock);
   std::ofstream(lock) << "4711";  // of a daemon that is dead
@@ -138,6 +140,56 @@ TEST_F(SocketDirectoryTest, RefusesPathsTooLongForSockets) {
 
 TEST_F(SocketDirectoryTest, RefusesADirectoryThatIsSharedWithOthers) {
   EXPECT_EQ(SocketDirectory::open("/tmp").status().code(), StatusCode::kPermissionDenied);
+}
+
+// It would lock others out of a home, or of /run.
+TEST_F(SocketDirectoryTest, LeavesADirectoryAsItIsThatOthersUse) {
+  const fs::path home = root_ / "home";
+  fs::create_directory(home);
+  const auto refuses = [&](const char* name, mode_t mode, const auto& make) {
+    make(home / name);
+    ASSERT_EQ(::chmod(home.c_str(), mode), 0);
+    const Status refused = SocketDirectory::open(home.string()).status();
+    EXPECT_EQ(refused.code(), StatusCode::kPermissionDenied) << name << ": " << refused.to_string();
+    EXPECT_TRUE(says(refused.message(), {home.string(), "SHOAL_DIR", "'" + std::string(name) + "'"})) << name;
+    EXPECT_EQ(mode_of(home), mode) << name;
+    EXPECT_EQ(std::distance(fs::directory_iterator(home), {}), 1) << name;
+    fs::remove_all(home / name);
+  };
+  const auto file = [](const fs::path& path) { std::ofstream(path) << "x"; };
+  const auto folder = [](const fs::path& path) { fs::create_directory(path); };
+  const auto link = [](const fs::path& path) { fs::create_directory_symlink("elsewhere", path); };
+  for (const mode_t mode : {0755, 0750, 0710, 0701}) refuses(".profile", mode, file);
+  for (const char* name : {"attach", "c1", "lanes"}) refuses(name, 0755, file);
+  for (const char* name : {"attach", "documents"}) refuses(name, 0755, folder);
+  for (const char* name : {"lanes", "c1"}) refuses(name, 0755, link);
+  refuses("agent", 0755, [](const fs::path& path) { EXPECT_TRUE(bound_socket(path, SOCK_STREAM)); });
+}
+
+TEST_F(SocketDirectoryTest, TakesAWideOneThatIsEmptyOrHasOnlyADaemonsFiles) {
+  const fs::path path = root_ / "a";
+  fs::create_directory(path);  // as systemd does
+  ASSERT_EQ(::chmod(path.c_str(), 0755), 0);
+  EXPECT_TRUE(SocketDirectory::open(path.string()).ok());
+  EXPECT_EQ(mode_of(path), 0700u);
+  for (const char* name : {"attach", "c12", "lanes/w3-0"}) EXPECT_TRUE(bound_socket(path / name, SOCK_STREAM)) << name;
+  ASSERT_EQ(::chmod(path.c_str(), 0755), 0);
+  EXPECT_TRUE(SocketDirectory::open(path.string()).ok());
+  EXPECT_EQ(mode_of(path), 0700u);
+  EXPECT_FALSE(fs::exists(path / "c12"));
+  std::ofstream(path / "notes.txt") << "x";
+  ASSERT_EQ(::chmod(path.c_str(), 0710), 0);  // of a daemon with a socket_group
+  EXPECT_TRUE(SocketDirectory::open(path.string()).ok());
+  EXPECT_EQ(mode_of(path), 0700u);
+}
+
+TEST_F(SocketDirectoryTest, ASecondOwnerLocksNoGroupOut) {
+  const auto first = SocketDirectory::open((root_ / "a").string());
+  ASSERT_TRUE(first.ok());
+  const UniqueFd attach = bound_socket(root_ / "a" / "attach", SOCK_SEQPACKET);
+  ASSERT_TRUE(first->share_with(::getegid()).ok());
+  EXPECT_EQ(SocketDirectory::open((root_ / "a").string()).status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(mode_of(root_ / "a"), 0710u);
 }
 
 TEST_F(SocketDirectoryTest, AGroupMayPassButNeitherListNorWrite) {
