@@ -21,6 +21,8 @@ bool is_sha256(std::string_view text) {
 
 Result<Checksums> parse_checksums(std::string_view text, const std::string& what) {
   Checksums checksums;
+  const std::size_t begin = text.find_first_not_of(" \t\r\n");
+  const bool is_page = begin != text.npos && text[begin] == '<';
   bool has_line = false;
   while (!text.empty()) {
     std::string_view line = text.substr(0, text.find('\n'));
@@ -33,6 +35,12 @@ Result<Checksums> parse_checksums(std::string_view text, const std::string& what
     std::string_view name = rest.substr(2);
     if (name.starts_with("./")) name.remove_prefix(2);
     if (is_file_name(name)) checksums.emplace(name, lower(digits));
+  }
+  if (!has_line && is_page) {
+    return data_loss(
+        "{}: this is a page for people (HTML), not what sha256sum prints: the server seems to answer every address with a page: "
+        "check the URL, and whether the server wants a login first",
+        what);
   }
   if (!has_line) return data_loss("{}: this is not what sha256sum prints: make it with `sha256sum * > SHA256SUMS`", what);
   return checksums;

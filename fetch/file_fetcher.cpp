@@ -161,7 +161,7 @@ Result<std::optional<FileRecord>> FileFetcher::absent(const std::string& name, N
   const Status why = error_of(reply, url_of(name), tools_.source);
   const bool is_absent = reply.status == kNotFound || reply.status == kGone || reply.status == kForbidden;
   if (need == Need::kRequired || !is_absent) return why;
-  if (reply.status == kForbidden) tools_.warnings.push_back(format("{} It is taken for missing.", why.message()));
+  if (reply.status == kForbidden) tools_.warnings.push_back(format("{}; it is taken for missing", why.message()));
   return std::optional<FileRecord>();
 }
 

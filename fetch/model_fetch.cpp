@@ -106,10 +106,16 @@ class ModelFetch {
   }
 
   Status no_list(const RemoteDirectory& directory) const {
-    return not_found(
-        "{}: the server does not list its files, and has no SHA256SUMS there: name the model, as in {}PREFIX for "
-        "{}PREFIX-symbol.json and {}PREFIX-0000.params",
-        directory.url_of(), directory.url_of(), directory.url_of(), directory.url_of());
+    return missing(
+        format("{}: the server does not list its files, and has no SHA256SUMS there: name the model, as in {}PREFIX for "
+               "{}PREFIX-symbol.json and {}PREFIX-0000.params",
+               directory.url_of(), directory.url_of(), directory.url_of(), directory.url_of()));
+  }
+
+  /// The error if nothing at all is found. A refusal that was taken for a missing file may then be the reason.
+  Status missing(std::string text) const {
+    if (tools_.warnings.empty()) return not_found("{}", text);
+    return permission_denied("{}. Before: {}", text, tools_.warnings.front());
   }
 
   // ---- web servers, which list nothing ----
@@ -140,8 +146,8 @@ class ModelFetch {
     if (is_listed) return take_directory(base);
     std::string tried;
     for (const ModelKind* const kind : model_kinds())
-      tried += location_.url_of(location_.directory, name + std::string(kind->graph_suffix)) + ", ";
-    return not_found("no model at '{}': the server has neither {}nor {}", request_.path, tried, base.url_of("SHA256SUMS"));
+      tried += (tried.empty() ? "" : ", ") + location_.url_of(location_.directory, name + std::string(kind->graph_suffix));
+    return missing(format("no model at '{}': the server has neither {} nor {}", request_.path, tried, base.url_of("SHA256SUMS")));
   }
 
   // ---- directories ----

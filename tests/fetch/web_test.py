@@ -271,6 +271,28 @@ class Refusals(Web):
         self.assertIn("warning", run.stderr)
         self.assertIn("/m/SHA256SUMS", run.stderr)
 
+    def test_a_server_that_forbids_everything(self):
+        double = self.serve()
+        double.faults = {path: Fault("status", 403) for path in (SYMBOL, "/m/SHA256SUMS", f"/m/{PREFIX}/SHA256SUMS")}
+        run = self.fetch(self.url)
+        self.assert_fails(run, 1, "PERMISSION_DENIED", f"neither {self.url}-symbol.json nor {self.url}/SHA256SUMS. Before: ", "403", ".netrc")
+        self.assertNotIn(", nor", run.stderr)
+        self.assert_fails(self.fetch(double.url + "/m/"), 1, "PERMISSION_DENIED", "does not list", "403")
+
+    def test_a_server_that_answers_everything_with_a_page(self):
+        double = self.serve()
+        double.files["/m/SHA256SUMS"] = b"\n<!DOCTYPE html><html><body>Welcome</body></html>\n"
+        self.assert_refused(self.fetch(self.url), f"{self.url.removesuffix(PREFIX)}SHA256SUMS", "DATA_LOSS", "every address with a page")
+
+    def test_the_directory_is_checked_first(self):
+        double = self.serve()
+        file = self.tmp / "afile"
+        file.write_text("mine")
+        for into in ("afile", "afile/sub", "afile/"):
+            self.assert_fails(self.shoal("fetch", self.url, f"{self.tmp}/{into}"), 1, "make the directory", f"{self.tmp}/{into}")
+        self.assertEqual((file.read_text(), double.requests), ("mine", []), "it has been fetched")
+        self.assert_fetched(self.fetch(self.url, into="new/deep"), into="new/deep")
+
     def test_redirects(self):
         double = self.serve()
         with Double() as other:

@@ -127,6 +127,15 @@ Status copy_all(const std::vector<CopiedFile>& files, const fs::path& directory)
   return {};
 }
 
+/// Whether the files can be written later, so that nothing is fetched in vain. Makes nothing.
+Status check_writable(const fs::path& directory) {
+  std::error_code error;
+  fs::path there = fs::absolute(directory, error);
+  while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
+  if (!fs::is_directory(there, error)) return status_from_errno("make the directory", directory.string(), ENOTDIR);
+  return ::access(there.c_str(), W_OK | X_OK) == 0 ? Status() : status_from_errno("write into", there.string(), errno);
+}
+
 void print(const FetchOptions& options, const std::vector<CopiedFile>& files, std::uint64_t bytes) {
   if (options.json) {
     nlohmann::json list = nlohmann::json::array();
@@ -151,6 +160,7 @@ Finish run(const FetchOptions& options, Invocation& invocation) {
     if (!request.ok()) return usage_failure(request.status().with_context("--versions"));
     overrides = std::move(request->overrides);
   }
+  SHOAL_RETURN_IF_ERROR(check_writable(options.directory));
   if (options.timeout_s > 0) ::setenv("SHOAL_FETCH_TIMEOUT_S", std::to_string(options.timeout_s).c_str(), 1);
   if (options.limit_mb > 0) ::setenv("SHOAL_FETCH_LIMIT_MB", std::to_string(options.limit_mb).c_str(), 1);
   SHOAL_ASSIGN_OR_RETURN(const FetchedModel model, fetch(options.url, overrides, ModelPlace::kCache));
