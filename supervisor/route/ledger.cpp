@@ -8,6 +8,14 @@
 #include "shm/base/errors.hpp"
 
 namespace shoal::supervisor {
+namespace {
+
+// With microseconds while they matter.
+double in_ms(std::uint64_t ns) {
+  return ns < 10'000'000 ? static_cast<double>(ns / 1'000) / 1'000 : static_cast<double>(ns / 1'000'000);
+}
+
+}  // namespace
 
 ModelIndex Ledger::add_model(std::string name, ModelLimits limits) {
   const auto vacant = std::ranges::find(models_, false, &ModelRecord::in_use);
@@ -165,8 +173,9 @@ Status Ledger::check_deadline(const ModelRecord& model, const Admission& admissi
     }
   }
   return deadline_exceeded(
-      "model '{}': the request cannot finish within its timeout of {} ms: it would wait about {} ms and run for {} ms",
-      model.name, time_ns / 1'000'000, wait / 1'000'000, run_ns / 1'000'000);
+      "model '{}': the request cannot finish within its timeout, of which {} ms are left: it would wait about {} ms and run for "
+      "{} ms",
+      model.name, in_ms(time_ns), in_ms(wait), in_ms(run_ns));
 }
 
 // The predicted time of the work that runs and waits before the newcomer, divided by the lanes that share it. The result is 0

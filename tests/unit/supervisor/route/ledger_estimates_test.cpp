@@ -1,4 +1,5 @@
 // A client cannot change the estimates for the requests of other clients without running requests of its own.
+#include "tests/support/says.hpp"
 #include "tests/unit/supervisor/route/ledger_fairness_fixture.hpp"
 
 namespace shoal::supervisor {
@@ -12,6 +13,14 @@ TEST_F(LedgerFairnessTest, RefusedRequestsDoNotChangeWhatIsPredictedForOthers) {
   ask(kGreedy, kLong).value();
   EXPECT_TRUE(is_refused(kOther, kShort, 300 * kMs)) << "the lane is busy for 400 ms";
   EXPECT_FALSE(is_refused(kOther, kShort, 600 * kMs));
+}
+
+TEST_F(LedgerFairnessTest, ARefusalTellsTimesBelowAMillisecond) {
+  ready(7);
+  teach(kLong, 2 * kMs);
+  const auto refused = ask(kOther, kLong, kMs - 50'000);
+  EXPECT_EQ(refused.status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(test::says(refused.status().message(), {"0.95 ms are left", "wait about 0 ms"}));
 }
 
 TEST_F(LedgerFairnessTest, RefusedRequestsOfInventedShapesForgetNoOthersEstimate) {
