@@ -171,6 +171,12 @@ json entry_json(const std::string& name, const std::string& path, const ModelCon
           {"packed_bytes", 0}};
 }
 
+// Also when what was started last has failed, no worker is left, and it is started again: requests wait for that.
+std::string_view state_name(const Processes& processes) {
+  const bool restarts = processes.state() == ModelState::kReady && processes.ready_workers() == 0 && !processes.reason().empty();
+  return model_state_name(restarts ? ModelState::kLoading : processes.state());
+}
+
 }  // namespace
 
 std::string Admin::list_json() const {
@@ -191,7 +197,7 @@ std::string Admin::list_json() const {
 std::string_view Admin::service_state(const Service& service) const {
   if (service.is_unloading) return "unloading";
   if (service.is_drained) return "drained";
-  return service.current ? model_state_name(fleet_.version(service.current->id).processes().state()) : "loading";
+  return service.current ? state_name(fleet_.version(service.current->id).processes()) : "loading";
 }
 
 json Admin::version_json(const Service& service, const CatalogVersion& version, std::uint64_t now_ns, bool with_others) const {
@@ -217,7 +223,7 @@ json Admin::version_json(const Service& service, const CatalogVersion& version, 
                     : !version.serves()      ? "draining"
                     : service.is_drained     ? "drained"
                     : !view.breaker.closed() ? "resting"
-                                             : model_state_name(processes.state());
+                                             : state_name(processes);
   object["reason"] = reason;
   object["wanted_workers"] = processes.options().workers;
   if (zygote > 0) object["zygote"]["pid"] = zygote;

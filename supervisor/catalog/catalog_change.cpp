@@ -362,14 +362,16 @@ void Catalog::fail_change(Service& service, const std::string& reason, StatusCod
   CatalogChange change = *std::exchange(service.change, std::nullopt);
   if (change.search != 0) actions_.push_back(StopFinding{change.search});
   service.last_failure = reason;
-  log_.error("change_failed model={} goes_on={} reason=\"{}\"", service.name, !change.is_load, reason);
+  const bool serves = !service.served_versions().empty();
+  log_.error("change_failed model={} goes_on={} reason=\"{}\"", service.name, serves, reason);
   if (change.is_load) {
     const Status why(code, format("model '{}' cannot be served: {}", service.name, reason));
     answer(service, change.callers, why, "", 0, 0);
     for (Callers* others : all_callers(service)) answer(service, *others, why, "", 0, 0);
     return end_service(service, now_ns);
   }
-  answer(service, change.callers, Status(code, format("model '{}' goes on as it was: {}", service.name, reason)), "", 0, 0);
+  const std::string_view rest = serves ? "goes on as it was" : "cannot be served, as before";
+  answer(service, change.callers, Status(code, format("model '{}' {}: {}", service.name, rest, reason)), "", 0, 0);
   for (const CatalogChange::Kept& kept : change.kept) set_workers(*kept.version, kept.before);
   for (CatalogVersion* version : change.coming) leave(service, *version, {});
 }

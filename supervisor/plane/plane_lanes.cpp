@@ -379,6 +379,11 @@ void DataPlane::forward_reply(const Action& action) {
 }
 
 void DataPlane::send_reply(const Action& action) {
+  const RoutedVersion& version = *models_[action.model];
+  std::string message = action.message;
+  if (action.status == StatusCode::kDeadlineExceeded && version.processes.ready_workers() == 0 &&
+      !version.processes.reason().empty())
+    message += format("; its model has no worker: {}", version.processes.reason());
   write_reply({.seq = action.seq,
                .request_id = action.request,
                .attempt = action.attempt,
@@ -387,9 +392,9 @@ void DataPlane::send_reply(const Action& action) {
                .released = action.released,
                .attempts = action.attempts,
                .retry_after_ms = retry_after_ms(action.model, action.client, action.flow, action.status),
-               .model_version = models_[action.model]->number(),
+               .model_version = version.number(),
                .queue_ns = action.queue_ns},
-              action.client, action.message);
+              action.client, message);
 }
 
 void DataPlane::send_release(const Action& action) {

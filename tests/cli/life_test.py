@@ -45,6 +45,39 @@ class Zygotes(ShoalTest):
             self.wait_for(daemon, lambda m: len([w for w in m["workers"] if w["state"] == "ready" and w["pid"] not in workers]) == 2)
             self.assertEqual(self.answers(daemon), quiet, "to the bit, from the packed weights of the first zygote")
 
+    def test_a_model_that_has_nobody_left_is_not_ready_and_says_why(self):
+        with Daemon({"shapes": self.model}) as daemon:
+            quiet = self.answers(daemon)
+            params = next(self.model.glob("*.params"))
+            whole, torn = params.read_bytes(), self.tmp / "torn"
+            torn.write_bytes(whole[:400000])
+            torn.rename(params)
+            self.kill_zygote(daemon)
+            self.wait_for(daemon, lambda m: params.name in m["reason"])
+            self.assertEqual(daemon.shoal("status", "--ready").returncode, 0, "its worker answers")
+            os.kill(daemon.model("shapes")["workers"][0]["pid"], signal.SIGKILL)
+            self.wait_for(daemon, lambda m: m["state"] == "loading" and not m["workers"])
+            self.assert_fails(daemon.shoal("status", "--ready"), 3, "'shapes' is loading", params.name)
+            run = daemon.shoal("predict", "shapes", "--input", f"data={self.input}", "--output", self.tmp / "out",
+                               "--timeout", "1000")
+            self.assert_fails(run, 1, "waiting for a worker", params.name)
+            torn.write_bytes(whole)
+            torn.rename(params)
+            self.wait_for(daemon, lambda m: m["state"] == "ready" and m["workers"])
+            self.assertEqual(self.answers(daemon), quiet)
+            self.assertEqual(daemon.shoal("status", "--ready").returncode, 0)
+
+    def test_a_model_that_never_loaded_does_not_go_on(self):
+        bad = self.tmp / "bad"
+        with Daemon({"bad": bad}, wait=False) as daemon:
+            daemon.wait_until_it_answers()
+            run = daemon.shoal("reload", "bad")
+            self.assert_fails(run, 1, "'bad' cannot be served, as before", str(bad))
+            self.assertNotIn("goes on", run.stderr)
+            self.assert_fails(daemon.shoal("status", "--ready"), 3, "'bad' is failed", str(bad))
+            shutil.copytree(SHAPES, bad)
+            self.assertEqual(daemon.shoal("reload", "bad").returncode, 0)
+
     def test_algorithms_are_measured_once_whoever_dies(self):
         os.environ["SHOAL_CACHE_DIR"] = str(self.tmp / "cache")
         self.addCleanup(os.environ.pop, "SHOAL_CACHE_DIR")

@@ -64,9 +64,11 @@ void add_memory_everywhere(json& stats) {
 Status check_ready(const json& stats) {
   std::map<std::string, std::string> waiting;  // name -> state; empty = a version answers
   for (const json& model : stats.at("models")) {
+    const std::string now = model.at("state").get<std::string>(), reason = model.value("reason", "");
     std::string& state =
-        waiting.try_emplace(model.at("name").get<std::string>(), model.at("state").get<std::string>()).first->second;
-    if (model.at("serving").get<bool>()) state.clear();
+        waiting.try_emplace(model.at("name").get<std::string>(), reason.empty() ? now : format("{} ({})", now, printable(reason)))
+            .first->second;
+    if (model.at("serving").get<bool>() && now != "loading") state.clear();
   }
   std::string missing;
   for (const auto& [name, state] : waiting) {
