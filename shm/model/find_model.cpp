@@ -187,6 +187,14 @@ Status check_path(const std::string& given) {
                           is_here ? format("'{}', whose files are not compared with SHA256SUMS; or ", *here) : "", given);
 }
 
+/// An error if the directory may not be read: it would look empty.
+Status check_rights(const fs::path& directory) {
+  std::error_code error;
+  const fs::directory_iterator ignored(directory.empty() ? fs::path(".") : directory, error);
+  return error == std::errc::permission_denied ? status_from_errno("read the directory", directory.string(), error.value())
+                                               : Status();
+}
+
 Result<ModelPath> parse_path(const std::string& text) {
   SHOAL_RETURN_IF_ERROR(check_path(text));
   std::error_code error;
@@ -196,6 +204,7 @@ Result<ModelPath> parse_path(const std::string& text) {
     if (path.epoch) path.base = text.substr(0, at);
   }
   if (!path.base.has_filename()) path.base = path.base.parent_path();  // "dir/" is the directory, not an empty prefix in it
+  SHOAL_RETURN_IF_ERROR(check_rights(fs::is_directory(path.base, error) ? path.base : path.base.parent_path()));
   return path;
 }
 
@@ -222,6 +231,7 @@ Result<ModelFiles> find_files(const ModelPath& path, std::uint64_t version, cons
 }
 
 Result<ModelFiles> find_files(const ModelPath& path, const VersionDirectory& version) {
+  SHOAL_RETURN_IF_ERROR(check_rights(version.path));
   return find_files({version.path, path.epoch}, version.number, path.base / "model.toml");
 }
 

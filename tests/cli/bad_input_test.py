@@ -107,6 +107,8 @@ class BadFiles(ShoalTest):
     def test_wrong_words_are_a_usage_error(self):
         self.assertEqual(shoal("run").returncode, 2)
         self.assertEqual(shoal("dance").returncode, 2)
+        self.assert_fails(shoal("bench", "m", "--seconds", "1"), 2, "shoal bench: ", "not expected: --seconds 1")
+        self.assert_fails(shoal("stop", "-z"), 2, "shoal stop: ", "not expected: -z")
         self.assertEqual(self.run_model("--threads", "many").returncode, 2)
         for words in ("top --once --interval nan", "trace --pid -1 --chrome t.json", "trace --pid 0 --chrome t.json",
                       "predict m --input x=x.npy --output out --model-version 0"):
@@ -149,8 +151,8 @@ class BadRequests(ShoalTest):
         self.assert_fails(self.predict(f"data={self.input}", f"data={self.input}"), 1, "data")
 
     def test_a_model_that_is_not_loaded_is_not_available(self):
-        self.assert_fails(self.predict(f"data={self.input}", model="nothing"), 3, "nothing")
-        self.assert_fails(self.daemon.shoal("classify", "nothing", PICTURES / "none.png"), 3, "nothing")
+        self.assert_fails(self.predict(f"data={self.input}", model="nothing"), 1, "nothing")
+        self.assert_fails(self.daemon.shoal("classify", "nothing", PICTURES / "none.png"), 1, "nothing")
 
     def test_an_unreadable_image_is_named(self):
         (self.tmp / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n garbage")

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """`shoal inspect`: shapes and precision, what runs each node, those of bodies too, and all that a refused graph lacks."""
 import json
+import os
 import shutil
 import struct
+import subprocess
 import unittest
 
-from support import SOURCE, ShoalTest, shoal
+from support import BIN, SHAPES, SOURCE, ShoalTest, shoal
 
 NETWORKS = SOURCE / "tests" / "golden" / "networks"
 
@@ -35,6 +37,22 @@ class Inspect(ShoalTest):
         done = shoal("inspect", directory, "--json", *words)
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout)
+
+    def test_a_directory_that_may_not_be_read_is_not_missing(self):
+        closed = self.tmp / "closed"
+        shutil.copytree(SHAPES, closed / "shapes")
+        shutil.copytree(SHAPES, self.tmp / "versions" / "7")
+        self.tmp.chmod(0o755)
+        for directory in (closed, self.tmp / "versions" / "7"):
+            directory.chmod(0)
+            self.addCleanup(directory.chmod, 0o700)
+        nobody = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}  # nothing is closed to root
+        for path in (closed, closed / "shapes", closed / "shapes" / "shapes@3", self.tmp / "versions"):
+            try:
+                run = subprocess.run([BIN / "shoal", "inspect", path], capture_output=True, text=True, timeout=60, **nobody)
+            except PermissionError:
+                self.skipTest("another user may not run what was built here")
+            self.assert_fails(run, 1, "PERMISSION_DENIED", "read the directory", closed if closed in (path, *path.parents) else path)
 
     def write_masked(self):
         return self.write({"data": (4, 3), "mask": (4,), "s": ()}, ("_contrib_boolean_mask", "kept", {}, ["data", "mask"]),

@@ -151,7 +151,10 @@ class Load(ShoalTest):
     def test_a_daemon_that_dies_is_an_error_and_one_that_comes_back_is_used(self):
         self.assert_fails(shoal("bench", "echo", *SHORT, directory=self.tmp), 3, self.tmp)
         with Daemon({"echo": "builtin:identity"}) as daemon:
-            self.assert_fails(daemon.shoal("bench", "other", *SHORT), 3, "'other'")
+            self.assert_fails(daemon.shoal("bench", "other", *SHORT), 1, "'other'")
+            for option in (("--precision", "bf16"), ("--threads", 2), ("--contexts", 1)):
+                run = daemon.shoal("bench", "echo", *option, *SHORT)
+                self.assert_fails(run, 2, f"{option[0]} works only with a PATH", "'echo'", "model.toml")
             process = self.start(daemon, "--in-flight", "2", "--duration", "4", "--warmup", "0", "--json")
             self.wait_for_answers(daemon, 100)
             daemon.process.kill()

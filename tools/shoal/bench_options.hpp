@@ -20,7 +20,7 @@ struct BenchOptions {
   std::uint64_t seed = 1, version = 0, flow = 0;
   double duration_s = 5, warmup_s = 1;
   std::int64_t timeout_ms = 0;
-  int priority = 0, threads = 0, contexts = 1;
+  int priority = 0, threads = 0, contexts = 0;
   bool json = false;
 };
 

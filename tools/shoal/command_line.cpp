@@ -21,6 +21,17 @@ Finish run(const Command& command, Invocation& invocation) try { return command.
   return internal_error("{}", error.what());
 }
 
+/// "shoal bench: The following arguments were not expected: --seconds 1": of a command line that cannot be parsed.
+std::string wrong_usage(const CLI::App* application, const CLI::Error& error) {
+  std::string command = application->get_name(), what = error.what();
+  for (const CLI::App* const given : application->get_subcommands()) command += " " + given->get_name();
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
+    const std::vector<std::string> extras = application->remaining(true);
+    if (!extras.empty()) what = CLI::ExtrasError({extras.rbegin(), extras.rend()}).what();  // it turns them round
+  }
+  return printable(format("{}: {}\nRun with --help for more information.\n", command, what));
+}
+
 }  // namespace
 
 Finish become(const char* program, char** argv) {
@@ -33,6 +44,7 @@ Finish become(const char* program, char** argv) {
 
 int run_command_line(CLI::App& application, std::span<const Command> commands, int argc, char** argv) {
   application.require_subcommand(1);
+  application.failure_message(wrong_usage);
   try {
     application.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

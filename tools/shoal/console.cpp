@@ -36,8 +36,8 @@ std::size_t columns_of(const std::string& text) {
 Finish daemon_failure(Status why) {
   if (why.ok()) return {};
   const StatusCode code = why.code();
-  const bool lies_with_daemon = code == StatusCode::kUnavailable || code == StatusCode::kNotFound ||
-                                code == StatusCode::kOverloaded || code == StatusCode::kPermissionDenied;
+  const bool lies_with_daemon =
+      code == StatusCode::kUnavailable || code == StatusCode::kOverloaded || code == StatusCode::kPermissionDenied;
   return {std::move(why), lies_with_daemon ? kNotAvailable : kAtFault};
 }
 

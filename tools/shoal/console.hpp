@@ -35,7 +35,7 @@ struct Finish {
 };
 
 /// The end of a command whose request the daemon did not carry out: kNotAvailable if the daemon is the cause (no daemon, no
-/// answer, no such model, overload), else kAtFault. An OK Status is a success.
+/// answer, overload), else kAtFault: also if it has no such model, because that does not pass. An OK Status is a success.
 Finish daemon_failure(Status why);
 /// The end of a command with wrong arguments.
 Finish usage_failure(Status why);

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <variant>
 
 #include "shm/base/errors.hpp"
 #include "shm/base/json_text.hpp"
@@ -92,11 +93,16 @@ Finish detect(const DetectOptions& options, Invocation& invocation) {
       auto result = detector->detect(image);
       if (!result.ok()) return daemon_failure(result.status().with_context(options.files[i]));
       detections = *std::move(result);
-      if (drawn->empty()) return {};
-      SHOAL_ASSIGN_OR_RETURN(const Image picture, draw_detections(image, detections));
+      return {};
+    });
+    // Nothing is drawn before all are answered. Pictures are read again then: all of them may be too many for the memory.
+    FileQueue<std::monostate> drawing("drawing", options.files, [&](std::size_t i, std::monostate&) -> Finish {
+      SHOAL_ASSIGN_OR_RETURN(const Image image, Image::read(options.files[i]));
+      SHOAL_ASSIGN_OR_RETURN(const Image picture, draw_detections(image, queue.results()[i]));
       return picture.write((*drawn)[i]);
     });
     Finish finish = queue.run(model.threads);
+    if (finish.status.ok() && !drawn->empty()) finish = drawing.run(model.threads);
     if (!finish.status.ok()) return finish;
     options.json ? print_json(options.files, queue.results()) : print_table(options.files, queue.results());
     return {};

@@ -36,7 +36,7 @@ A PATH is PREFIX for PREFIX-symbol.json and PREFIX-0000.params, PREFIX@7 for epo
 The daemon's directory is $SHOAL_DIR, else $XDG_RUNTIME_DIR/shoal, else /run/shoal. $SHOAL_DAEMON_USER is the number of a user whose
 daemon is used, too, wherever it is.
 More about a command: shoal COMMAND --help. Exit codes: 0 success, 1 the request or a file is at fault, 2 usage,
-3 no daemon, it does not answer, or the model is not available. The first line on stderr is the error.)";
+3 no daemon, it does not answer, or the model is not available now. The first line on stderr is the error.)";
 
 }  // namespace
 

@@ -109,7 +109,7 @@ Finish bench_in_process(const BenchOptions& options, const GivenInputs& given, C
   const auto most = std::ranges::max_element(loads, {}, &LoadPoint::in_flight);
   EngineOptions engine_options{.precision = options.precision,
                                .threads = options.threads,
-                               .contexts = options.contexts,
+                               .contexts = std::max(options.contexts, 1),
                                .queue_limit = std::max(1024, static_cast<int>(most->in_flight)),
                                .shapes = {}};
   SHOAL_ASSIGN_OR_RETURN(const std::string path, local_model(options.model, console));
@@ -118,6 +118,17 @@ Finish bench_in_process(const BenchOptions& options, const GivenInputs& given, C
   if (!engine.ok()) return engine.status();
   for (const std::string& warning : engine->warnings()) console.warn(warning);
   return measure(options, engine->client(), "", given, console);
+}
+
+/// An error if the model is the daemon's, and an option is given that it decides itself.
+Status check_daemon_options(const BenchOptions& options) {
+  const char* const given = !options.precision.empty() ? "--precision"
+                            : options.threads > 0      ? "--threads"
+                            : options.contexts > 0     ? "--contexts"
+                                                       : nullptr;
+  if (!given) return {};
+  return invalid_argument("{} works only with a PATH; '{}' is a model of the daemon, which runs it as model.toml says", given,
+                          options.model);
 }
 
 /// Whether the file can be written later, so that nothing is measured in vain. Makes no file.
@@ -143,7 +154,11 @@ Finish bench(const BenchOptions& options, Invocation& invocation) {
   if (!shapes.ok()) return usage_failure(shapes.status());
   given.shapes = *std::move(shapes);
   const bool is_here = is_path(options.model);
-  if (is_here) ensure_passive_openmp(invocation.argv);
+  if (is_here) {
+    ensure_passive_openmp(invocation.argv);
+  } else if (Status wrong = check_daemon_options(options); !wrong.ok()) {
+    return usage_failure(std::move(wrong));
+  }
   SHOAL_ASSIGN_OR_RETURN(given.files, read_inputs(*files));
   if (is_here) return bench_in_process(options, given, invocation.console);
   auto pool = Pool::connect();
