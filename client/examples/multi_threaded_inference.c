@@ -21,15 +21,15 @@ static shoal_tensor* read_picture(const char* path) {
   check(shoal_tensor_create(SHOAL_FLOAT32, (int64_t[]){1, 3, high, wide}, 4, &tensor));
   float* numbers = shoal_tensor_data(tensor);
   FILE* file = fopen(path, "rb");
-  bool is_read = file && fscanf(file, "P6 %ld %ld 255%*c", &width, &height) == 2 && width == wide && height == high;
+  if (!file) perror(path), exit(1);
+  bool is_read = fscanf(file, "P6 %ld %ld 255%*c", &width, &height) == 2 && width == wide && height == high;
   for (long i = 0; is_read && i < 3 * pixels; ++i) {  // red, green, blue of a pixel become three planes, in the model's order
     const int byte = fgetc(file), channel = (int)(preprocess.order[0] == 'B' ? 2 - i % 3 : i % 3);
     numbers[channel * pixels + i / 3] = ((float)byte - preprocess.mean[channel]) * preprocess.scale[channel];
     is_read = byte != EOF;
   }
   if (!is_read) fprintf(stderr, "%s: is no PPM picture of %ld x %ld pixels\n", path, wide, high), exit(1);
-  fclose(file);
-  return tensor;
+  return fclose(file), tensor;
 }
 
 static int invoke(void* place) {  // in a thread: *place is the input, and then the scores

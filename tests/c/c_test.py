@@ -170,6 +170,8 @@ class Examples(ShoalTest):
         failed = subprocess.run([BIN / "example_multi_threaded_inference", SHAPES, self.tmp / "text.ppm"], capture_output=True, text=True)
         self.assertEqual((failed.returncode, failed.stdout), (1, ""))
         self.assertEqual(failed.stderr, f"{self.tmp}/text.ppm: is no PPM picture of 64 x 64 pixels\n")
+        failed = subprocess.run([BIN / "example_multi_threaded_inference", SHAPES, self.tmp / "none.ppm"], capture_output=True, text=True)
+        self.assertEqual((failed.returncode, failed.stdout, failed.stderr), (1, "", f"{self.tmp}/none.ppm: No such file or directory\n"))
 
 
 if __name__ == "__main__":

@@ -291,11 +291,12 @@ TEST_F(PredictPool, TheExampleGivesTheSameAnswersBothWays) {
   const std::string command = (binary_directory() / "example_mxnet_predict").string() + " " +
                               models_.path("decimal/net-symbol.json") + " " + models_.path("decimal/net-0000.params") + " " +
                               models_.path("x.f32") + " 1,4";
-  const auto output_of_command = [](const std::string& words) {
+  const auto output_of_command = [](const std::string& words, int exit_code = 0) {
     std::FILE* const pipe = ::popen(words.c_str(), "r");
     std::string output(1000, '\0');
     output.resize(std::fread(output.data(), 1, output.size(), pipe));
-    EXPECT_EQ(::pclose(pipe), 0);
+    const int status = ::pclose(pipe);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == exit_code) << words << ": status " << status;
     return output;
   };
   const std::string wanted = "3 4001.0000\n2 301.0000\n1 21.0000\n";
@@ -303,6 +304,10 @@ TEST_F(PredictPool, TheExampleGivesTheSameAnswersBothWays) {
   const DaemonFixture daemon({.models = {"net=" + models_.path("decimal")}});
   EXPECT_EQ(output_of_command("SHOAL_DIR=" + daemon.directory() + " SHOAL_PREDICT_MODEL=net " + command), wanted);
   EXPECT_EQ(daemon.model("net")["counts"]["ok"], 1);
+  for (const char* wrong : {"x", "-1", "", "99999999999", "1.5"}) {
+    const std::string words = command + "," + wrong + ",4 2>&1";
+    EXPECT_NE(output_of_command(words, 2).find(std::string("SHAPE is '1,4,") + wrong + ",4'"), std::string::npos);
+  }
 }
 
 }  // namespace

@@ -97,6 +97,11 @@ class Examples(PoolTest):
         self.assertIn(f"[{'#' * 15}{' ' * 15}] 50 %  1 of 2", text)
         self.assertIn(f"[{'#' * 30}] 100 %  2 of 2", text)
 
+    def test_the_asyncio_server_says_how_it_is_used(self):
+        for words in ((), ("echo",), ("echo", "port"), ("echo", "0", "more")):
+            done = self.run_example("asyncio_server.py", *words)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (2, "", "usage: asyncio_server.py MODEL PORT\n"))
+
     def test_the_asyncio_server_answers_many_at_once(self):
         environment = dict(os.environ, SHOAL_DIR=str(self.daemon.directory))
         server = subprocess.Popen([sys.executable, EXAMPLES / "asyncio_server.py", "echo", "0"], env=environment, stdout=subprocess.PIPE, text=True)

@@ -71,8 +71,13 @@ class Classifier(PoolTest):
         self.assertEqual(self.pool.describe("shapes").labels[int(own[0][0])], NAMES[-1])
         given = shoal.ImageClassifier(self.pool, "shapes", preprocess=shoal.Preprocess(letterbox=True, mean=(1, 2, 3), scale=0.5))
         self.assertEqual(given.preprocess, shoal.Preprocess(crop=(64, 64), mean=(1, 2, 3), scale=(0.5, 0.5, 0.5), letterbox=True))
-        for wrong in (shoal.Preprocess(order="RGBA"), shoal.Preprocess(border=300), shoal.Preprocess(mean=(1, 2)), "imagenet", {}):
-            with self.subTest(preprocess=wrong), self.assertRaises(shoal.InvalidArgument):
+        for wrong, said in ((shoal.Preprocess(order="RGBA"), "order is 'RGBA'"), (shoal.Preprocess(mean=(1, 2)), "mean has 2 numbers"),
+                            (shoal.Preprocess(border=300), "^preprocess: border is 300; it must be 0 to 255$"),
+                            (shoal.Preprocess(crop=-1), r"^preprocess: crop is -1; it must be \(height, width\)$"),
+                            (shoal.Preprocess(crop=(-1, 64)), "a side of crop is -1"), (shoal.Preprocess(resize="big"), "resize is 'big'"),
+                            (shoal.Preprocess(scale=0), "scale has 0"), (shoal.Preprocess(scale=(1, 0, 1)), "scale has 0"),
+                            (shoal.Preprocess(mean=float("nan")), "mean has nan"), ("imagenet", "'imagenet' is no"), ({}, "is no")):
+            with self.subTest(preprocess=wrong), self.assertRaisesRegex(shoal.InvalidArgument, said):
                 shoal.ImageClassifier(self.pool, "shapes", preprocess=wrong)
 
 
@@ -124,7 +129,8 @@ class Detector(PoolTest):
         self.assert_found(boxed, [("cat", 0.9, (0, 0, 200, 100))])  # the picture lies in the center of the square
 
     def test_errors(self):
-        for wrong, said in [({"format": "yolo"}, "multibox, nms, gluoncv"), ({"preprocess": 3}, "Preprocess")]:
+        for wrong, said in [({"format": "yolo"}, "multibox, nms, gluoncv"), ({"preprocess": 3}, "Preprocess"),
+                            ({"threshold": 2}, "threshold is 2; it must be 0 to 1"), ({"threshold": float("nan")}, "threshold is nan")]:
             with self.assertRaisesRegex(shoal.InvalidArgument, said):
                 shoal.ObjectDetector(self.pool, "ssd", **wrong)
         with self.assertRaises(shoal.NotFound):

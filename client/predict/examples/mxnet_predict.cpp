@@ -5,6 +5,7 @@
 //   example_mxnet_predict net-symbol.json net-0000.params input.f32 1,3,224,224
 //   SHOAL_PREDICT_MODEL=net example_mxnet_predict ...        # the same, by the daemon that serves the model as "net"
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +15,7 @@
 #include <numeric>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <mxnet/c_predict_api.h>
@@ -44,7 +46,13 @@ int main(int argc, char** argv) {
   const std::vector<char> bytes = read_file(argv[3]);
   std::vector<mx_uint> shape;
   std::istringstream sizes(argv[4]);
-  for (std::string size; std::getline(sizes, size, ',');) shape.push_back(static_cast<mx_uint>(std::stoul(size)));
+  for (std::string size; std::getline(sizes, size, ',');) {
+    const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), shape.emplace_back());
+    if (error != std::errc() || end != size.data() + size.size()) {
+      std::fprintf(stderr, "SHAPE is '%s'; it must be numbers with commas, such as 1,3,224,224\n", argv[4]);
+      return 2;
+    }
+  }
 
   const char* keys[] = {"data"};
   const mx_uint indptr[] = {0, static_cast<mx_uint>(shape.size())};

@@ -11,6 +11,9 @@ import numpy
 
 import shoal
 
+if len(sys.argv) != 3 or not sys.argv[2].isdecimal():
+    print("usage: asyncio_server.py MODEL PORT", file=sys.stderr)
+    sys.exit(2)
 model, port = sys.argv[1], int(sys.argv[2])
 pool = shoal.Pool()
 STATUS = {"INVALID_ARGUMENT": "400 Bad Request", "NOT_FOUND": "404 Not Found", "OVERLOADED": "429 Too Many Requests"}

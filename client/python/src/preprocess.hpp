@@ -4,12 +4,10 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <string>
-#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -36,23 +34,33 @@ inline nb::tuple tuple_of_preprocess(const Preprocess& preprocess) {
 inline Optional<Preprocess> preprocess_of(nb::handle value) {
   if (value.is_none()) return {};
   using Channels = std::variant<float, std::vector<float>>;  // one number for all, or one each
-  std::tuple<std::int64_t, std::pair<std::int64_t, std::int64_t>, std::string, Channels, Channels, bool, std::uint8_t> given;
-  if (!nb::try_cast(value, given))
+  std::vector<nb::object> fields;
+  if (!nb::try_cast(value, fields) || fields.size() != 7)
     raise(invalid_argument("{} is no preprocessing: see help(shoal.Preprocess)", nb::repr(value).c_str()));
-  const std::string& order = std::get<2>(given);
+  const auto read = [&](std::size_t i, const char* name, const char* wanted, auto& field) {
+    if (!nb::try_cast(fields[i], field))
+      raise(invalid_argument("preprocess: {} is {}; it must be {}", name, nb::repr(fields[i]).c_str(), wanted));
+  };
+  Preprocess preprocess;
+  std::pair<std::int64_t, std::int64_t> crop;
+  std::string order;
+  Channels mean, scale;
+  read(0, "resize", "a whole number of pixels", preprocess.resize);
+  read(1, "crop", "(height, width)", crop);
+  read(2, "order", "RGB, BGR or GRAY", order);
+  read(3, "mean", "a number, or one per channel", mean);
+  read(4, "scale", "a number, or one per channel", scale);
+  read(5, "letterbox", "True or False", preprocess.letterbox);
+  read(6, "border", "0 to 255", preprocess.border);
   const auto numbers = [&](const Channels& channels) {
     const float* const one = std::get_if<float>(&channels);
     return one ? std::vector<float>(order == "GRAY" ? 1 : 3, *one) : std::get<std::vector<float>>(channels);
   };
-  Preprocess preprocess;
-  preprocess.resize = std::get<0>(given);
-  preprocess.crop_height = std::get<1>(given).first;
-  preprocess.crop_width = std::get<1>(given).second;
+  preprocess.crop_height = crop.first;
+  preprocess.crop_width = crop.second;
   preprocess.order = order;
-  preprocess.mean = numbers(std::get<3>(given));
-  preprocess.scale = numbers(std::get<4>(given));
-  preprocess.letterbox = std::get<5>(given);
-  preprocess.border = std::get<6>(given);
+  preprocess.mean = numbers(mean);
+  preprocess.scale = numbers(scale);
   return preprocess;
 }
 
