@@ -5,7 +5,6 @@
 //   example_mxnet_predict net-symbol.json net-0000.params input.f32 1,3,224,224
 //   SHOAL_PREDICT_MODEL=net example_mxnet_predict ...        # the same, by the daemon that serves the model as "net"
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -15,7 +14,6 @@
 #include <numeric>
 #include <sstream>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include <mxnet/c_predict_api.h>
@@ -47,8 +45,9 @@ int main(int argc, char** argv) {
   std::vector<mx_uint> shape;
   std::istringstream sizes(argv[4]);
   for (std::string size; std::getline(sizes, size, ',');) {
-    const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), shape.emplace_back());
-    if (error != std::errc() || end != size.data() + size.size()) {
+    char* end = nullptr;
+    shape.push_back(static_cast<mx_uint>(std::strtoul(size.c_str(), &end, 10)));
+    if (size.empty() || *end != '\0') {
       std::fprintf(stderr, "SHAPE is '%s'; it must be numbers with commas, such as 1,3,224,224\n", argv[4]);
       return 2;
     }
