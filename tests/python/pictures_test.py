@@ -130,7 +130,7 @@ class Detector(PoolTest):
 
     def test_errors(self):
         for wrong, said in [({"format": "yolo"}, "multibox, nms, gluoncv"), ({"preprocess": 3}, "Preprocess"),
-                            ({"threshold": 2}, "threshold is 2; it must be 0 to 1"), ({"threshold": float("nan")}, "threshold is nan")]:
+                            ({"threshold": 2}, "threshold is 2; it must be at most 1"), ({"threshold": float("nan")}, "threshold is nan")]:
             with self.assertRaisesRegex(shoal.InvalidArgument, said):
                 shoal.ObjectDetector(self.pool, "ssd", **wrong)
         with self.assertRaises(shoal.NotFound):

@@ -65,8 +65,8 @@ ObjectDetector::ObjectDetector(std::shared_ptr<const Impl> impl) : impl_(std::mo
 
 Result<ObjectDetector> ObjectDetector::create(Client client, std::string model, const ObjectDetectorOptions& given) {
   const ObjectDetectorOptions options = whole(given);
-  if (!(options.threshold >= 0 && options.threshold <= 1))
-    return invalid_argument("model '{}': threshold is {}; it must be 0 to 1", model, options.threshold);
+  if (!(options.threshold <= 1))  // nor NaN
+    return invalid_argument("model '{}': threshold is {}; it must be at most 1", model, options.threshold);
   SHOAL_ASSIGN_OR_RETURN(Predictor predictor,
                          Predictor::create(std::move(client), std::move(model),
                                            {.inputs = options.inputs, .outputs = options.outputs, .version = options.version}));

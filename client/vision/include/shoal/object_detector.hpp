@@ -28,7 +28,7 @@ enum class DetectionFormat : std::uint8_t {
 struct ObjectDetectorOptions {
   StructSize<ObjectDetectorOptions> struct_size{};
   Optional<Preprocess> preprocess;  ///< used instead of the model's own
-  float threshold = 0.5f;           ///< detections with a lower score are left out; 0 to 1
+  float threshold = 0.5f;           ///< detections with a lower score are left out; at most 1
   std::size_t top_k = 0;            ///< detections per picture; 0 = all
   std::size_t batch = 1;            ///< pictures per request, if the model takes several
   DetectionFormat format = DetectionFormat::kAuto;
@@ -61,7 +61,7 @@ class ObjectDetector {
   /// whole picture is stretched to the input, with ImageNet's mean and deviation; and adds a warning.
   ///   Errors  those of Predictor::create(); kFailedPrecondition (the model takes no pictures, or its outputs are no detections
   ///           or cannot be told apart: lists them); kNotFound (no such output); kInvalidArgument (the preprocessing does not fit
-  ///           the input, or the input leaves the size open and there is no `crop`; or `threshold` is not 0 to 1)
+  ///           the input, or the input leaves the size open and there is no `crop`; or `threshold` is above 1)
   static Result<ObjectDetector> create(Client client, std::string model, const ObjectDetectorOptions& options = {});
 
   /// The objects in a picture, those with the highest scores first. Rows with a class, score or box that is no number, and boxes
