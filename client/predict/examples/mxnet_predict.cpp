@@ -46,8 +46,9 @@ int main(int argc, char** argv) {
   std::istringstream sizes(argv[4]);
   for (std::string size; std::getline(sizes, size, ',');) {
     char* end = nullptr;
-    shape.push_back(static_cast<mx_uint>(std::strtoul(size.c_str(), &end, 10)));
-    if (size.empty() || *end != '\0') {
+    const long long number = std::strtoll(size.c_str(), &end, 10);
+    shape.push_back(static_cast<mx_uint>(number));
+    if (size.empty() || *end != '\0' || number < 0 || number > UINT32_MAX) {
       std::fprintf(stderr, "SHAPE is '%s'; it must be numbers with commas, such as 1,3,224,224\n", argv[4]);
       return 2;
     }

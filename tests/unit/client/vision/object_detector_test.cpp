@@ -69,10 +69,10 @@ TEST(ObjectDetector, ReadsTheRowsOfMultiBoxDetection) {
   EXPECT_EQ(ObjectDetector::create(model, "ssd", {.threshold = 0.1f, .top_k = 1}).value().detect(blank(300, 400)).value().size(),
             1u);
   EXPECT_EQ(ObjectDetector::create(model, "ssd", {.threshold = 0.1f}).value().detect(blank(300, 400)).value().size(), 3u);
-  for (const float wrong : {2.0f, -0.1f, std::nanf("")}) {
+  for (const float wrong : {2.0f, std::nanf("")}) {
     const Status refused = ObjectDetector::create(model, "ssd", {.threshold = wrong}).status();
     EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
-    EXPECT_TRUE(says(refused.message(), {"'ssd'", "threshold is", "0 to 1"}));
+    EXPECT_TRUE(says(refused.message(), {"'ssd'", "threshold is", "at most 1"}));
   }
 }
 

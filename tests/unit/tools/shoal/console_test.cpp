@@ -15,12 +15,11 @@ TEST(Finish, OfAStatusIsSuccessOrTheRequestsFault) {
 }
 
 TEST(Finish, TellsADaemonThatCannotFromARequestThatIsWrong) {
-  for (const StatusCode code :
-       {StatusCode::kUnavailable, StatusCode::kNotFound, StatusCode::kOverloaded, StatusCode::kPermissionDenied}) {
+  for (const StatusCode code : {StatusCode::kUnavailable, StatusCode::kOverloaded, StatusCode::kPermissionDenied}) {
     EXPECT_EQ(daemon_failure(Status(code, "")).code, kNotAvailable) << status_code_name(code);
   }
-  for (const StatusCode code :
-       {StatusCode::kInvalidArgument, StatusCode::kPoison, StatusCode::kDeadlineExceeded, StatusCode::kAborted}) {
+  for (const StatusCode code : {StatusCode::kInvalidArgument, StatusCode::kNotFound, StatusCode::kPoison,
+                                StatusCode::kDeadlineExceeded, StatusCode::kAborted}) {
     EXPECT_EQ(daemon_failure(Status(code, "")).code, kAtFault) << status_code_name(code);
   }
   EXPECT_EQ(daemon_failure(Status()).code, kSuccess);
