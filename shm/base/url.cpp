@@ -56,9 +56,8 @@ Status check_url(std::string_view path) {
   }
   if (!is_web || rest.find_first_of("?#") == rest.npos) return {};
   return invalid_argument(
-      "the URL for host '{}' contains '?' or '#': names of files are added to the URL, and it is shown and logged, so it must "
-      "not "
-      "contain a query or a fragment",
+      "the URL for host '{}' contains '?' or '#': names of files are added to the URL, and it is shown and logged, "
+      "so it must not contain a query or a fragment",
       host);
 }
 

@@ -103,9 +103,8 @@ Status check_private(const UniqueFd& directory, const std::string& path) {
   SHOAL_ASSIGN_OR_RETURN(const std::string foreign, foreign_name(directory.get(), path));
   if (foreign.empty()) return {};
   return permission_denied(
-      "{} is not a directory of this user alone: set SHOAL_DIR to one that does not exist yet (others may enter it, and '{}' in "
-      "it "
-      "is not a daemon's)",
+      "{} is not a directory of this user alone: set SHOAL_DIR to one that does not exist yet "
+      "(others may enter it, and '{}' in it is not a daemon's)",
       path, foreign);
 }
 

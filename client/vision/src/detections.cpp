@@ -144,9 +144,8 @@ Result<DetectionOutputs> split_outputs(const std::string& model, std::span<const
   const bool is_silent = one == Said::kNothing && other == Said::kNothing;
   if (one == other && !(is_silent && boxes > second)) {
     return failed_precondition(
-        "model '{}': whether '{}' or '{}' has the classes cannot be told (its outputs are {}): give the names of classes, "
-        "scores, "
-        "boxes in `outputs` (in C++ `detections`)",
+        "model '{}': whether '{}' or '{}' has the classes cannot be told (its outputs are {}): "
+        "give the names of classes, scores, boxes in `outputs` (in C++ `detections`)",
         model, described[first].name, described[second].name, list_of(described));
   }
   if (one == Said::kScores || other == Said::kClasses) std::swap(first, second);

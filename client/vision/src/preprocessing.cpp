@@ -97,9 +97,8 @@ Result<Placement> place(int height, int width, const Preprocess& preprocess) {
     const double resized_height = std::round(tall * factor), resized_width = std::round(wide * factor);
     if (std::max(resized_height, resized_width) > kMaxSide || resized_height * resized_width > kMaxResizedPixels) {
       return invalid_argument(
-          "a picture of {} x {} would be resized to {} x {}: a side may have at most {} pixels, and the whole picture {}: crop "
-          "the "
-          "picture first, or use a smaller resize or no resize",
+          "a picture of {} x {} would be resized to {} x {}: a side may have at most {} pixels, and the whole picture {}: "
+          "crop the picture first, or use a smaller resize or no resize",
           height, width, static_cast<std::int64_t>(resized_height), static_cast<std::int64_t>(resized_width), kMaxSide,
           static_cast<std::int64_t>(kMaxResizedPixels));
     }
