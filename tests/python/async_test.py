@@ -2,9 +2,12 @@
 """Futures, asyncio and as_completed: many requests at once."""
 import asyncio
 import concurrent.futures
+import contextlib
+import gc
 import threading
 import time
 import unittest
+import weakref
 
 import numpy
 from fixtures import FAULTY, PoolTest, ones, write_model
@@ -165,7 +168,8 @@ class Asynchronous(PoolTest):
             running = [asyncio.create_task(pool.predict_async("slow", {"data": ones(1, 4)})) for _ in range(2)]
             waiting = [asyncio.create_task(pool.predict_async("slow", {"data": ones(1, 4)}, timeout=60)) for _ in range(500)]
             await asyncio.sleep(0.01)
-            [line] = pool._loops.values()
+            [inbox] = pool._loops.values()
+            line = inbox.lines["slow"]
             self.assertEqual((line.under_way, len(line.waiting)), (2, 500))
             for task in waiting:
                 task.cancel()
@@ -180,11 +184,49 @@ class Asynchronous(PoolTest):
             for i in range(5):
                 self.assertEqual((await asyncio.wait_for(pool.predict_async("echo", self.numbered(i)), 10))["data_output"][0], i)
             deadline = time.monotonic() + 10
-            while line.under_way and time.monotonic() < deadline:
+            while inbox.under_way and time.monotonic() < deadline:
                 await asyncio.sleep(0.01)
-            self.assertEqual((line.under_way, len(line.waiting)), (0, 0))
+            self.assertEqual((inbox.under_way, line.under_way, len(line.waiting), inbox.lines), (0, 0, 0, {}))
 
         asyncio.run(main())
+
+    def test_tasks_of_one_model_do_not_wait_for_those_of_another(self):
+        pool = self.enterContext(shoal.Pool(self.daemon.directory, async_in_flight=1))
+
+        async def main():
+            slow = [asyncio.create_task(pool.predict_async("slow", {"data": ones(1, 4)})) for _ in range(4)]
+            await asyncio.sleep(0)
+            await asyncio.wait_for(pool.predict_async("echo", self.numbered(1)), 10)
+            self.assertFalse(slow[-1].done())
+            await asyncio.gather(*slow)
+
+        asyncio.run(main())
+
+    def test_loops_that_ended_are_not_kept(self):
+        async def canceled():
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.pool.predict_async("slow", {"data": ones(1, 4)}), 0.005)
+
+        loops = weakref.WeakSet()
+        for _ in range(20):
+            loop = asyncio.new_event_loop()
+            loops.add(loop)
+            loop.run_until_complete(canceled())
+            loop.close()
+            del loop
+        deadline = time.monotonic() + 10
+        while len(loops) > 1 and time.monotonic() < deadline:  # the last one is left when another comes
+            time.sleep(0.02)
+            asyncio.run(self.pool.predict_async("echo", self.numbered(1)))
+            gc.collect()
+        self.assertLessEqual(len(loops), 1)
+
+    def test_a_future_ends_when_its_client_is_dropped(self):
+        future = shoal.Pool(self.daemon.directory).submit("slow", {"data": ones(1, 4)})
+        try:
+            future.result(timeout=10)
+        except shoal.Cancelled:
+            pass
 
     def test_loops_of_several_threads_have_lines_of_their_own(self):
         pool = self.enterContext(shoal.Pool(self.daemon.directory, async_in_flight=3))

@@ -107,6 +107,22 @@ class _Futures:
             self.thread.join()
 
 
+class _Line:
+    """The requests of one event loop to one model: `limit` of them are under way, and the others wait for their turn."""
+
+    def __init__(self, key: str, limit: int) -> None:
+        self.key = key
+        self.limit = limit
+        self.under_way = 0
+        self.waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()  # the first one first
+
+    def expire(self, turn: asyncio.Future[None], model: str, seconds: float) -> None:
+        if not turn.done():
+            turn.set_exception(DeadlineExceeded(
+                f"model '{model}': the timeout of {seconds:g} s was over before the request could be sent: {self.limit} others of this "
+                "event loop are under way (async_in_flight)"))
+
+
 class _LoopInbox:
     """The requests of one event loop. The loop watches the descriptor while there are any. So no other thread of Python's runs, and
     the loop is woken once for all requests that are complete."""
@@ -116,60 +132,70 @@ class _LoopInbox:
         self.inbox = _shoal.Inbox()
         self.limit = limit
         self.under_way = 0
-        self.waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()  # for their turn, the first one first
+        self.lines: dict[str, _Line] = {}  # those with requests
 
-    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+    def line(self, key: str) -> _Line:
+        line = self.lines.get(key)
+        if line is None:
+            line = self.lines[key] = _Line(key, self.limit)
+        return line
+
+    def begin(self, loop: asyncio.AbstractEventLoop, line: _Line) -> None:
         if self.under_way == 0:
             loop.add_reader(self.inbox.fd(), self._deliver)
         self.under_way += 1
+        line.under_way += 1
 
-    async def turn(self, loop: asyncio.AbstractEventLoop, model: str, timeout: Optional[float]) -> Optional[float]:
+    async def turn(self, loop: asyncio.AbstractEventLoop, line: _Line, model: str, timeout: Optional[float]) -> Optional[float]:
         """Waits until this request may begin, and begins it. Returns what is left of its timeout."""
         seconds = None if timeout is None else _shoal.seconds(timeout)
         begin = loop.time()
         turn: asyncio.Future[None] = loop.create_future()
-        self.waiting[turn] = None
-        late = None if seconds is None else loop.call_later(seconds, self._expire, turn, model, seconds)
+        line.waiting[turn] = None
+        late = None if seconds is None else loop.call_later(seconds, line.expire, turn, model, seconds)
         try:
             await turn
         except BaseException:  # late or canceled
-            self.waiting.pop(turn, None)
+            line.waiting.pop(turn, None)
             if turn.done() and not turn.cancelled() and turn.exception() is None:  # canceled when its turn had just come
-                self.end(1)
+                self.end(line)
             raise
         finally:
             if late is not None:
                 late.cancel()
         return None if seconds is None else seconds - (loop.time() - begin)
 
-    def _expire(self, turn: asyncio.Future[None], model: str, seconds: float) -> None:
-        if not turn.done():
-            turn.set_exception(DeadlineExceeded(f"model '{model}': the timeout of {seconds:g} s was over before the request could be sent: "
-                                                f"{self.limit} others of this event loop are under way (async_in_flight)"))
-
-    def end(self, count: int) -> None:
-        self.under_way -= count
+    def end(self, line: _Line) -> None:
+        self.under_way -= 1
+        line.under_way -= 1
         loop = self.loop()
         if loop is None or loop.is_closed():
             return
-        while self.waiting and self.under_way < self.limit:
-            turn, _ = self.waiting.popitem(last=False)
+        while line.waiting and line.under_way < line.limit:
+            turn, _ = line.waiting.popitem(last=False)
             if not turn.done():  # else it is late, or its task was canceled
-                self.begin(loop)
+                self.begin(loop, line)
                 turn.set_result(None)
+        if line.under_way == 0:
+            del self.lines[line.key]
         if self.under_way == 0:
             loop.remove_reader(self.inbox.fd())
 
     def _deliver(self) -> None:
-        outcomes = self.inbox.take()
-        for future, outputs, error in outcomes:
+        for (future, line), outputs, error in self.inbox.take():
             if not future.done():  # else its task was canceled
                 _finish(future, outputs, error)
-        self.end(len(outcomes))
+            self.end(line)
 
 
 _Submit = Callable[[Any, Any, Optional[float]], Any]
 """Takes an inbox, the receiver of the outcome, and the timeout, and returns what cancels the request."""
+
+
+def _end(native: Any, futures: _Futures) -> None:
+    native.close()  # before: so every future has its outcome
+    futures.end()
+
 
 _ASYNC_IN_FLIGHT = 512  # half of what the queue of a model, or of an Engine, holds by default
 
@@ -192,7 +218,7 @@ class _Asynchronous:
             futures = self._futures
             if futures is None:
                 futures = self._futures = _Futures()
-                weakref.finalize(self, futures.end)
+                weakref.finalize(self, _end, self._native, futures)
         future = Future()
         try:
             future._request = submit(futures.inbox, future, timeout)
@@ -207,24 +233,30 @@ class _Asynchronous:
         if futures is not None:
             futures.end()
 
+    def _line_of(self, model: str) -> str:
+        return model
+
     async def _await(self, model: str, timeout: Optional[float], submit: _Submit) -> Outputs:
         loop = asyncio.get_running_loop()
         with self._lock:
             requests = self._loops.get(loop)
             if requests is None:
+                for other in [other for other in self._loops if other.is_closed()]:
+                    del self._loops[other]  # outcomes that came too late keep it
                 requests = self._loops[loop] = _LoopInbox(loop, self._async_in_flight)
-        has_waited = requests.under_way >= requests.limit
+        line = requests.line(self._line_of(model))
+        has_waited = line.under_way >= line.limit
         if has_waited:
-            timeout = await requests.turn(loop, model, timeout)
+            timeout = await requests.turn(loop, line, model, timeout)
         else:
-            requests.begin(loop)
+            requests.begin(loop, line)
         future = loop.create_future()
         try:
             if has_waited and self._native.closed:
                 raise Cancelled(f"model '{model}': this Pool or Engine was closed before the request could be sent")
-            request = submit(requests.inbox, future, timeout)
+            request = submit(requests.inbox, (future, line), timeout)
         except BaseException:
-            requests.end(1)
+            requests.end(line)
             raise
         try:
             return await future  # type: ignore[no-any-return]
@@ -290,8 +322,9 @@ class Client(_Asynchronous):
                             flow: int = 0) -> Outputs:
         """Runs the model once, for ``await`` in any event loop of asyncio, by thousands at once. Canceling the task cancels the request.
 
-        At most `async_in_flight` requests of an event loop are under way; others wait for their turn, in order. The timeout counts from
-        the call; that of the model counts from the moment in which the request is sent. The inputs must not change before the answer.
+        At most `async_in_flight` requests of an event loop to one model are under way; others wait for their turn, in the order of their
+        calls, whatever their priority. The timeout counts from the call; that of the model counts from the moment in which the request is
+        sent. The inputs must not change before the answer.
 
         >>> import asyncio, numpy, shoal
         >>> engine = shoal.Engine("builtin:identity")

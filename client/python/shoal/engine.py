@@ -81,6 +81,9 @@ class Engine(Client):
                                         [[_spec(name, spec) for name, spec in one.items()] for one in sets], on_measuring),
                          min(_ASYNC_IN_FLIGHT, queue_limit) if async_in_flight is None else async_in_flight)
 
+    def _line_of(self, model: str) -> str:
+        return ""  # any name means the one model
+
     def models(self) -> list[str]:
         """A list of the model's name, which is the prefix of its files.
 

@@ -67,7 +67,7 @@ class Pool(Client):
     directory           where daemon and clients meet; None: ``$SHOAL_DIR``, else ``$XDG_RUNTIME_DIR/shoal``, else ``/run/shoal``
     arena_limit_bytes   the most shared memory that inputs and loans may take, and likewise outputs; it is allocated as it is used
     in_flight_limit     requests that may be unanswered at the same time; one more is answered Overloaded at once
-    async_in_flight     requests of `predict_async` that are under way at the same time in one event loop; others wait for their turn.
+    async_in_flight     requests of `predict_async` to one model that are under way in one event loop; others wait for their turn.
                         None: 512, or in_flight_limit if that is lower. A model with a shorter queue (``queue_limit``) wants fewer
     connect_timeout, reconnect_timeout, control_timeout, session_limit, session_idle   as in PoolOptions (shoal/pool.hpp), in seconds
     Raises  Unavailable: no daemon (names the socket); PermissionDenied, Overloaded, ...
