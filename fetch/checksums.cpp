@@ -34,7 +34,9 @@ Result<Checksums> parse_checksums(std::string_view text, const std::string& what
     has_line = true;
     std::string_view name = rest.substr(2);
     if (name.starts_with("./")) name.remove_prefix(2);
-    if (is_file_name(name)) checksums.emplace(name, lower(digits));
+    if (!is_file_name(name)) continue;
+    const auto [known, is_first] = checksums.emplace(name, lower(digits));
+    if (!is_first && known->second != lower(digits)) return data_loss("{}: it has two different sums for '{}'", what, name);
   }
   if (!has_line && is_page) {
     return data_loss(

@@ -18,9 +18,10 @@ constexpr int kOk = 200, kPartial = 206, kNotModified = 304, kForbidden = 403, k
 
 bool is_strong(std::string_view etag) { return etag.starts_with('"'); }
 
-/// "bytes 5-7/10" for `from` 5: 10. A server may send less than was asked for.
-std::optional<std::uint64_t> size_in_range(std::string_view range, std::uint64_t from) {
-  if (!range.starts_with(format("bytes {}-", from))) return std::nullopt;
+bool is_range_from(std::string_view range, std::uint64_t from) { return range.starts_with(format("bytes {}-", from)); }
+
+/// "bytes 5-7/10": 10; a server may send less than was asked for. Nothing for "bytes 5-7/*".
+std::optional<std::uint64_t> size_in_range(std::string_view range) {
   const std::string_view digits = range.substr(range.rfind('/') + 1);
   std::uint64_t size = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), size);
@@ -50,11 +51,9 @@ class FileFetcher::PartBody final : public Body {
     if (from_ > 0 && !goes_on) from_ = 0;  // the file has changed, or the server knows no ranges
     FileRecord record = record_of(reply, now_.version);
     const auto length = reply.length();
-    if (reply.status == kPartial && !has_range_in_url_) {
-      record.size_bytes = size_in_range(reply.header("content-range"), from_);
-    } else if (length && !reply.url.starts_with(kFileScheme)) {
-      record.size_bytes = from_ + *length;  // curl says that of the whole file
-    }
+    if (reply.status == kPartial && !has_range_in_url_) record.size_bytes = size_in_range(reply.header("content-range"));
+    if (!record.size_bytes && length && !reply.url.starts_with(kFileScheme))
+      record.size_bytes = from_ + *length;  // of a file:// URL, curl says that of the whole file
     if (!now_.version.empty()) {
       if (record.size_bytes && *record.size_bytes != now_.size_bytes)
         return unavailable("{} bytes are announced, where the file has {}: it is just being changed", *record.size_bytes,
@@ -93,7 +92,7 @@ class FileFetcher::PartBody final : public Body {
     if (reply.status == kOk || has_range_in_url_) return {};
     if (reply.status != kPartial) return data_loss("HTTP {} is no answer with a file", reply.status);
     const std::string range = reply.header("content-range");
-    if (from_ > 0 && size_in_range(range, from_)) return {};
+    if (from_ > 0 && is_range_from(range, from_)) return {};
     fetcher_.cache_.drop_part(name_);
     return unavailable("the server sends another range ('{}') than the one from byte {}", shortened(range, 60), from_);
   }

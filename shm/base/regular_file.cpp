@@ -35,7 +35,7 @@ Status write_fully(int fd, std::span<const std::byte> bytes, std::string_view na
   while (!bytes.empty()) {
     const ssize_t written = ::write(fd, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return status_from_errno("write", name, errno);
+    if (written <= 0) return status_from_errno("write", name, written < 0 ? errno : EIO);
     bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
   return {};

@@ -205,6 +205,20 @@ class BrokenConnections(Web):
         double.faults = {PARAMS: Fault("do", send_some)}
         self.assert_fetched(self.fetch(self.url))
 
+    def test_a_range_of_a_file_of_unknown_size(self):
+        double = self.serve()
+
+        def send_rest(handler, body):
+            begin = int(handler.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")[0])
+            if begin == 0:
+                return double.send_file(handler, body, most=10_000)
+            etag = '"' + hashlib.sha1(body).hexdigest() + '"'
+            handler.send(206, body[begin:], Content_Range=f"bytes {begin}-{len(body) - 1}/*", ETag=etag)
+
+        double.faults = {PARAMS: Fault("do", send_rest, times=4)}
+        self.assert_fetched(self.fetch(self.url))
+        self.assertEqual(len(double.asked(PARAMS)), 2, "the part was dropped")
+
     def test_a_server_without_ranges_begins_anew(self):
         double = self.serve()
         double.faults[PARAMS] = Fault("cut_without_ranges", SIZE // 2, times=2)

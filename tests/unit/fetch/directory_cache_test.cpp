@@ -147,6 +147,9 @@ TEST(Checksums, LinesOfSha256sum) {
   EXPECT_EQ(sums->at("m-symbol.json"), one);
   EXPECT_EQ(sums->at("m.params"), std::string(64, 'b'));
   EXPECT_TRUE(sums->contains("x"));
+  const Status twofold = parse_checksums(one + "  x\n" + one + "  x\n" + two + "  ./x\n", "https://host/SHA256SUMS").status();
+  EXPECT_EQ(twofold.code(), StatusCode::kDataLoss);
+  EXPECT_TRUE(says(twofold.message(), {"https://host/SHA256SUMS", "'x'"}));
   EXPECT_TRUE(says(parse_checksums("<html>not found</html>", "https://host/SHA256SUMS").status().message(),
                    {"https://host/SHA256SUMS", "sha256sum"}));
 }
