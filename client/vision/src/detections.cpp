@@ -137,18 +137,18 @@ struct Mapping {
   }
 };
 
-/// Which of two outputs has the classes and which the scores. Without a word of their names the order is GluonCV's.
+/// Which of two outputs has the classes and which the scores. If their names say nothing, or the same
+/// ("classy0_slice_axis1_output" and the like), the order is GluonCV's, whose boxes come last.
 Result<DetectionOutputs> split_outputs(const std::string& model, std::span<const DataDesc> described, std::size_t first,
                                        std::size_t second, std::size_t boxes) {
   const Said one = said_by(described[first].name), other = said_by(described[second].name);
-  const bool is_silent = one == Said::kNothing && other == Said::kNothing;
-  if (one == other && !(is_silent && boxes > second)) {
+  if (one == other && boxes < second) {
     return failed_precondition(
         "model '{}': whether '{}' or '{}' has the classes cannot be told (its outputs are {}): "
         "give the names of classes, scores, boxes in `outputs` (in C++ `detections`)",
         model, described[first].name, described[second].name, list_of(described));
   }
-  if (one == Said::kScores || other == Said::kClasses) std::swap(first, second);
+  if (one != other && (one == Said::kScores || other == Said::kClasses)) std::swap(first, second);
   return DetectionOutputs{DetectionFormat::kIdsScoresBoxes, first, second, boxes};
 }
 

@@ -152,6 +152,8 @@ TEST(ObjectDetector, ClassesAndScoresAreFoundByTheirNames) {
            {{1, 2, 0}, {"x", "coordinates", "box_cls0"}},
            {{0, 2, 1}, {"x", "coordinates", "PROB"}},
            {as_gluon, {"yolov30_slice_axis1_output", "yolov30_slice_axis2_output", "yolov30_slice_axis3_output"}},
+           {as_gluon, {"probe0_slice_axis0_output", "probe0_slice_axis1_output", "probe0_slice_axis2_output"}},
+           {as_gluon, {"license_id_axis0", "license_id_axis1", "license_id_axis2"}},
            {as_gluon, {"grid", "sigmoid", "sliding"}}}) {  // "id" within a word says nothing
     RenamedModel model(order, names);
     const auto found = ObjectDetector::create(model, "yolo").value().detect(blank(300, 400));
