@@ -95,6 +95,10 @@ class Ndarrays(ShoalTest):
         self.assertEqual(file.read_bytes(), before)
         self.assertEqual(os.listdir(self.tmp), ["x.params"], "something was left beside it")
 
+    def test_a_file_may_have_the_longest_name(self):
+        shoal.save_ndarrays(self.tmp / ("x" * 255), {"x": numpy.ones(2)})
+        self.assertEqual(os.listdir(self.tmp), ["x" * 255])
+
     def test_a_file_is_replaced_where_it_is(self):
         file, link = self.tmp / "x.params", self.tmp / "link.params"
         shoal.save_ndarrays(file, [numpy.ones(3)])

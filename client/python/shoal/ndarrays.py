@@ -100,6 +100,8 @@ def _whole(arrays: Any) -> tuple[list[bytes], list[Array]]:
             names.append(name.encode())
         except (AttributeError, UnicodeEncodeError):
             raise InvalidArgument(f"the names of arrays are strings, and not {name!r}") from None
+        if array is None:
+            raise InvalidArgument(f"'{name}' is None: an array without a value cannot be written")
         made.append(_shoal.array(array, name))
     return names if isinstance(arrays, Mapping) else [], made
 
@@ -112,7 +114,7 @@ def _write(path: str, names: list[bytes], arrays: list[Array]) -> None:
     if mode and not stat.S_ISREG(mode):  # a pipe, for example, cannot be replaced
         with open(path, "wb") as out:
             return _write_to(out, names, arrays)
-    beside = f"{path}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+    beside = os.path.join(os.path.dirname(path), f".{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         with open(beside, "xb") as out:
             if mode:
