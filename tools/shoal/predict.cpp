@@ -22,7 +22,7 @@ constexpr const char* kPredictMore = R"(Writes and prints the same as `shoal run
   shoal predict resnet --input data=x.npy --output out --timeout 50 --json
   shoal predict resnet --model-version 2 --input data=x.npy --output out
 
-Exit code 3: no daemon, it does not answer, it does not serve the model, the model has failed, or its queue is full.)";
+Exit code 3: no daemon, it does not answer, the model has failed, or its queue is full.)";
 
 struct PredictOptions {
   std::string model, output;
