@@ -117,6 +117,10 @@ void Segment::gather_into_huge_pages() const {
   if (whole > 0) ::madvise(mapping_->region.get_address(), whole, MADV_COLLAPSE);
 }
 
+void Segment::hide_from_children() const {
+  ::madvise(mapping_->region.get_address(), mapping_->region.get_size(), MADV_DONTFORK);
+}
+
 void Segment::populate(std::uint64_t offset, std::uint64_t size_bytes) {
   populate_pages(mutable_bytes().subspan(offset, size_bytes).data(), size_bytes);
 }

@@ -35,6 +35,9 @@ class Segment {
   /// Asks the kernel to copy the memory into 2 MB pages, for all processes that map it. Reading all of it is then up to twice as
   /// fast. Does nothing if the kernel refuses (before 6.1, no huge page free, forbidden by `shmem_enabled`).
   void gather_into_huge_pages() const;
+  /// Processes that are forked while this is mapped do not have it: a writable mapping of theirs would keep the memory from being
+  /// sealed.
+  void hide_from_children() const;
   /// Writes the first byte of each page of a part that was allocate()d and not used yet, so that its pages are in memory: a page
   /// fault costs far more than the copy that causes it, and HoleFinder believes only what was written.
   void populate(std::uint64_t offset, std::uint64_t size_bytes);

@@ -162,6 +162,7 @@ Status WeightStore::seal(Contents contents) {
   SHOAL_ASSIGN_OR_RETURN(UniqueFd fd, create_memfd("weights", place_entries(), /*huge_aligned=*/true));
   {
     SHOAL_ASSIGN_OR_RETURN(Segment writable, Segment::map(fd, Segment::Access::kReadWrite));
+    writable.hide_from_children();  // another thread of the program may fork meanwhile
     const std::span<std::byte> packed = writable.mutable_bytes();
     write_table(packed);
     for (std::size_t i = 0; i < entries_.size() && contents == Contents::kFilled; ++i)

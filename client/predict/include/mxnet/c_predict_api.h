@@ -10,7 +10,8 @@
  *             cores for a run. Shapes may differ; the first one decides how the weights are packed. Reading the symbol and
  *             comparing the bytes is all that another handle costs
  *   Fork      a predictor does not work in a forked child of the process that made it: make it after fork(). Those of a
- *             child whose parent made predictors before use one core each
+ *             child whose parent made predictors before use one core each. Do not fork while another thread makes or
+ *             reshapes one: what it had locked stays locked in the child
  *   Types     numbers of element types are MXNet's: 0 float32, 1 float64, 2 float16, 3 uint8, 4 int32, 5 int8, 6 int64,
  *             7 bool, 8 int16, 9 uint16, 10 uint32, 11 uint64, 12 bfloat16
  *

@@ -180,6 +180,20 @@ TEST(WeightStore, RefusesAConstantOfAnotherSize) {
   EXPECT_NE(sealed.message().find("'w' of 64 bytes is read as 60"), std::string::npos) << sealed.message();
 }
 
+pid_t forked_meanwhile = 0;
+
+TEST(WeightStore, IsSealedAlthoughTheProgramForksMeanwhile) {
+  WeightStore store({});
+  store.add(bytes("w", 1), kBytes, 64, [](const ConstantChain& chain, const WeightForm& form, std::span<std::byte> dst) {
+    forked_meanwhile = test::start_child([] { return ::pause(); });
+    return write_source(chain, form, dst);
+  });
+  const Status sealed = store.seal();
+  ::kill(forked_meanwhile, SIGKILL);
+  EXPECT_EQ(test::exit_code_of(forked_meanwhile), 128 + SIGKILL);
+  EXPECT_TRUE(sealed.ok()) << sealed.to_string();
+}
+
 TEST(WeightStore, ForgetsTheLastEntries) {
   WeightStore store({});
   const int kept = store.add(bytes("w", 1), kBytes, 64, write_source);
