@@ -160,15 +160,7 @@ Status WeightStore::seal(Contents contents) {
     return {};
   }
   SHOAL_ASSIGN_OR_RETURN(UniqueFd fd, create_memfd("weights", place_entries(), /*huge_aligned=*/true));
-  {
-    SHOAL_ASSIGN_OR_RETURN(Segment writable, Segment::map(fd, Segment::Access::kReadWrite));
-    writable.hide_from_children();  // another thread of the program may fork meanwhile
-    const std::span<std::byte> packed = writable.mutable_bytes();
-    write_table(packed);
-    for (std::size_t i = 0; i < entries_.size() && contents == Contents::kFilled; ++i)
-      SHOAL_RETURN_IF_ERROR(origins_[i].write(origins_[i].chain, entries_[i].form,
-                                              packed.subspan(entries_[i].offset_bytes, entries_[i].size_bytes)));
-  }
+  SHOAL_RETURN_IF_ERROR(write_entries(fd, contents));
   SHOAL_RETURN_IF_ERROR(shoal::seal(fd, Seals::kReadOnly));
   SHOAL_ASSIGN_OR_RETURN(Segment read_only, Segment::map(fd, Segment::Access::kReadOnly));
   read_only.gather_into_huge_pages();
@@ -187,6 +179,17 @@ std::uint64_t WeightStore::place_entries() {
     at = entry.offset_bytes + entry.size_bytes;
   }
   return at;
+}
+
+Status WeightStore::write_entries(const UniqueFd& fd, Contents contents) const {
+  SHOAL_ASSIGN_OR_RETURN(Segment writable, Segment::map(fd, Segment::Access::kReadWrite));
+  writable.hide_from_children();  // another thread of the program may fork meanwhile
+  const std::span<std::byte> packed = writable.mutable_bytes();
+  write_table(packed);
+  for (std::size_t i = 0; i < entries_.size() && contents == Contents::kFilled; ++i)
+    SHOAL_RETURN_IF_ERROR(
+        origins_[i].write(origins_[i].chain, entries_[i].form, packed.subspan(entries_[i].offset_bytes, entries_[i].size_bytes)));
+  return {};
 }
 
 void WeightStore::write_table(std::span<std::byte> packed) const {

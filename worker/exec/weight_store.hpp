@@ -81,6 +81,8 @@ class WeightStore : public std::enable_shared_from_this<WeightStore> {
   Status read_table(std::span<const std::byte> packed);
   /// Returns the size of the segment that holds all entries.
   std::uint64_t place_entries();
+  /// Maps the memfd for as long as it writes: it cannot be sealed meanwhile.
+  Status write_entries(const UniqueFd& fd, Contents contents) const;
   void write_table(std::span<std::byte> packed) const;
   void index_entry(int index);
 
