@@ -98,9 +98,12 @@ class Examples(PoolTest):
         self.assertIn(f"[{'#' * 30}] 100 %  2 of 2", text)
 
     def test_the_asyncio_server_says_how_it_is_used(self):
-        for words in ((), ("echo",), ("echo", "port"), ("echo", "0", "more")):
+        port = "argument PORT: {!r} is not a number from 0 to 65535"
+        for words, said in (((), "required: MODEL, PORT"), (("echo",), "required: PORT"), (("echo", "0", "more"), "more"),
+                            (("echo", "port"), port.format("port")), (("echo", "-1"), port.format("-1")), (("echo", "65536"), port.format("65536"))):
             done = self.run_example("asyncio_server.py", *words)
-            self.assertEqual((done.returncode, done.stdout, done.stderr), (2, "", "usage: asyncio_server.py MODEL PORT\n"))
+            self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 2), done.stderr)
+            self.assertRegex(done.stderr, r"\Ausage: asyncio_server\.py \[-h\] MODEL PORT\n.*" + re.escape(said) + "\n")
 
     def test_the_asyncio_server_answers_many_at_once(self):
         environment = dict(os.environ, SHOAL_DIR=str(self.daemon.directory))

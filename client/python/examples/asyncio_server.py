@@ -3,18 +3,25 @@
 
 usage: asyncio_server.py MODEL PORT           curl -d '[[1, 2]]' http://127.0.0.1:PORT/
 """
+import argparse
 import asyncio
 import json
-import sys
 
 import numpy
 
 import shoal
 
-if len(sys.argv) != 3 or not sys.argv[2].isdecimal():
-    print("usage: asyncio_server.py MODEL PORT", file=sys.stderr)
-    sys.exit(2)
-model, port = sys.argv[1], int(sys.argv[2])
+
+def port_number(text):
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 65535")
+    return int(text)
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("model", metavar="MODEL", help="its name in the daemon")
+parser.add_argument("port", metavar="PORT", type=port_number, help="of 127.0.0.1; 0: any that is free")
+arguments = parser.parse_args()
 pool = shoal.Pool()
 STATUS = {"INVALID_ARGUMENT": "400 Bad Request", "NOT_FOUND": "404 Not Found", "OVERLOADED": "429 Too Many Requests"}
 
@@ -22,7 +29,7 @@ STATUS = {"INVALID_ARGUMENT": "400 Bad Request", "NOT_FOUND": "404 Not Found", "
 async def answer(body):
     try:
         data = numpy.asarray(json.loads(body), numpy.float32)
-        outputs = await pool.predict_async(model, {"data": data}, timeout=5)
+        outputs = await pool.predict_async(arguments.model, {"data": data}, timeout=5)
         return "200 OK", {name: array.tolist() for name, array in outputs.items()}
     except shoal.Error as error:
         return STATUS.get(error.code, "503 Service Unavailable"), {"code": error.code, "message": str(error)}
@@ -41,8 +48,8 @@ async def serve(reader, writer):
 
 
 async def main():
-    server = await asyncio.start_server(serve, "127.0.0.1", port)
-    print(f"serving {model} at http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
+    server = await asyncio.start_server(serve, "127.0.0.1", arguments.port)
+    print(f"serving {arguments.model} at http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
     async with server:
         await server.serve_forever()
 
