@@ -186,12 +186,16 @@ Result<ModelInfo> PoolCore::describe(std::string_view model, std::uint64_t versi
   return std::move(description.info);
 }
 
-std::shared_ptr<const ModelInfo> PoolCore::known_info(std::string_view model, std::uint64_t version, void* known) {
+std::shared_ptr<const Description> PoolCore::known_description(std::string_view model, std::uint64_t version, void* known) {
   if (fork_guard_.in_child()) return nullptr;
   const Lock lock(*this);
   const ModelEntry* entry = entry_at(known);
   if (!entry) entry = find_entry({std::string(model), version}, known);
-  const auto description = entry ? entry->description : nullptr;
+  return entry ? entry->description : nullptr;
+}
+
+std::shared_ptr<const ModelInfo> PoolCore::known_info(std::string_view model, std::uint64_t version, void* known) {
+  const auto description = known_description(model, version, known);
   return description ? std::shared_ptr<const ModelInfo>(description, &description->info) : nullptr;
 }
 

@@ -55,6 +55,8 @@ class PoolCore final : public completion::ClientCore {
   void submit(completion::Submission submission, std::shared_ptr<SessionState> session, completion::HandleSlot& handle);
   Result<ModelInfo> describe(std::string_view model, std::uint64_t version) override;
   std::shared_ptr<void> know() override;
+  /// As known_info().
+  std::shared_ptr<const Description> known_description(std::string_view model, std::uint64_t version, void* known);
   std::shared_ptr<const ModelInfo> known_info(std::string_view model, std::uint64_t version, void* known) override;
   Result<Tensor> loan(DType dtype, const Shape& shape) override;
   Result<Tensor> loan_output(DType dtype, const Shape& shape) override;

@@ -252,9 +252,11 @@ class Asynchronous(PoolTest):
         self.assertEqual([type(outcome) for outcome in asyncio.run(main())], [shoal.Cancelled] * 5)
 
     def test_how_many_are_under_way_is_checked(self):
-        for wrong in (0, -1):
-            with self.assertRaisesRegex(shoal.InvalidArgument, f"async_in_flight is {wrong}"):
-                shoal.Pool(self.daemon.directory, async_in_flight=wrong)
+        for wrong in (0, -1, "many"):
+            for make in (lambda: shoal.Pool("/nonexistent", async_in_flight=wrong),  # before anything is connected or loaded
+                         lambda: shoal.Engine("/nonexistent", async_in_flight=wrong)):
+                with self.assertRaisesRegex(shoal.InvalidArgument, f"async_in_flight is {wrong!r}: give a whole number from 1"):
+                    make()
         with shoal.Engine("builtin:identity", queue_limit=3) as engine:  # the default is not above that
             async def main():
                 await asyncio.gather(*(engine.predict_async("", {"data": ones(20_000)}) for _ in range(200)))

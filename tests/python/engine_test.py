@@ -158,15 +158,17 @@ class SameAsPool(ShoalTest):
     def test_a_forked_child_is_told_to_load_it_again(self):
         engine = self.enterContext(shoal.Engine("builtin:identity"))
         engine.predict("", {"data": ones(1)})
-        pid = os.fork()
-        if pid == 0:
-            try:
-                engine.predict("", {"data": ones(1)})
-            except shoal.FailedPrecondition as error:
-                os._exit(0 if "fork" in str(error) else 2)
-            finally:
-                os._exit(1)
-        self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        session = self.enterContext(shoal.Engine(write_counter(self.tmp / "counter")).open_session())
+        for call in (lambda: engine.predict("", {"data": ones(1)}), lambda: session.predict({"data": ones(1, 2)}), session.reset):
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    call()
+                except shoal.FailedPrecondition as error:
+                    os._exit(0 if "forked" in str(error) else 2)
+                finally:
+                    os._exit(1)
+            self.assertEqual(os.waitpid(pid, 0)[1], 0)
 
 
 class Types(ShoalTest):

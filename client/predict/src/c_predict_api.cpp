@@ -12,6 +12,7 @@
 #include "client/predict/src/given_model.hpp"
 #include "client/predict/src/loaded_models.hpp"
 #include "client/predict/src/local_model.hpp"
+#include "client/predict/src/per_process.hpp"
 #include "client/predict/src/pooled_model.hpp"
 #include "client/predict/src/predictor.hpp"
 #include "shm/base/errors.hpp"
@@ -60,7 +61,7 @@ Result<std::shared_ptr<SharedModel>> share_model(GivenModel given, const ModelAr
   if (const char* const name = std::getenv("SHOAL_PREDICT_MODEL"); name != nullptr && *name != '\0')
     return use_pooled_model(std::move(given), name, arguments.outputs.empty());
   const int cores = std::max(cores_of_this_thread() / predictors, 1);
-  LoadedModels& models = LoadedModels::process();
+  LoadedModels& models = per_process<LoadedModels>();
   ModelKey key{.symbol = models.digest(std::as_bytes(std::span(arguments.symbol_json))),
                .parameters = models.digest(arguments.parameters),
                .symbol_bytes = arguments.symbol_json.size(),

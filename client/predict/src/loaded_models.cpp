@@ -1,23 +1,11 @@
 #include "client/predict/src/loaded_models.hpp"
 
-#include <atomic>
 #include <cstring>
 #include <random>
 
 namespace shoal::predict {
 
-// What a child has of its parent's registry may be locked for ever. So it makes one of its own.
-LoadedModels& LoadedModels::process() {
-  static std::atomic<LoadedModels*> current{nullptr};  // never destroyed: threads may use it while the program ends
-  LoadedModels* known = current.load();
-  while (known == nullptr || known->fork_guard_.in_child()) {
-    std::unique_ptr<LoadedModels> fresh(new LoadedModels(known));
-    if (current.compare_exchange_strong(known, fresh.get())) return *fresh.release();
-  }
-  return *known;
-}
-
-LoadedModels::LoadedModels(const LoadedModels* of_parent) : of_parent_(of_parent) {
+LoadedModels::LoadedModels() {
   std::random_device random;
   for (std::size_t at = 0; at < secret_.size(); at += sizeof(unsigned)) {
     const unsigned word = random();

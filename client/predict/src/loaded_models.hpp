@@ -30,12 +30,11 @@ struct ModelKey {
 
 /// Keeps no model: the last predictor frees it.
 ///   Threads  thread-safe
-///   Fork     a child has a registry of its own, which knows nothing of its parent's
 class LoadedModels {
  public:
   using Load = std::function<Result<std::shared_ptr<SharedModel>>()>;
 
-  static LoadedModels& process();
+  LoadedModels();
   LoadedModels(const LoadedModels&) = delete;
   LoadedModels& operator=(const LoadedModels&) = delete;
 
@@ -52,11 +51,8 @@ class LoadedModels {
     std::weak_ptr<SharedModel> model SHOAL_GUARDED_BY(mutex);
   };
 
-  explicit LoadedModels(const LoadedModels* of_parent);
   std::shared_ptr<Entry> entry_of(const ModelKey& key) SHOAL_EXCLUDES(mutex_);
 
-  const ForkGuard fork_guard_;
-  [[maybe_unused]] const LoadedModels* const of_parent_;  ///< never touched: one of its threads may have held a lock
   std::array<std::byte, worker::kDigestSecretBytes> secret_{};
   Mutex mutex_;  ///< never held during a load
   std::map<ModelKey, std::shared_ptr<Entry>> entries_ SHOAL_GUARDED_BY(mutex_);

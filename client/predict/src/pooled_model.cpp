@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "client/predict/src/per_process.hpp"
 #include "client/src/description.hpp"
 #include "client/src/pool_core.hpp"
 #include "shm/base/errors.hpp"
-#include "shm/base/fork_guard.hpp"
 #include "shm/base/mutex.hpp"
 #include "shm/base/shortened.hpp"
 #include "shm/tensor/spec.hpp"
@@ -24,26 +24,32 @@ struct Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  const ForkGuard fork_guard;
   const std::shared_ptr<client::PoolCore> core;
   const Client pool;
 };
 
-/// The connection of this process; lives as long as a predictor uses it. A forked child has none of its parent's.
-Result<std::shared_ptr<Connection>> connection() {
-  static Mutex mutex;
-  static auto& last = *new std::weak_ptr<Connection>;  // threads may use it while the program ends
-  {
-    const MutexLock lock(mutex);
-    if (auto known = last.lock(); known && !known->fork_guard.in_child()) return known;
+/// The connection that all predictors of a process share. Lives as long as one of them uses it.
+///   Threads  thread-safe
+class SharedConnection {
+ public:
+  Result<std::shared_ptr<Connection>> get() SHOAL_EXCLUDES(mutex_) {
+    if (auto known = keep(nullptr)) return known;
+    SHOAL_ASSIGN_OR_RETURN(auto core, client::PoolCore::connect(PoolOptions()));
+    return keep(std::make_shared<Connection>(std::move(core)));
   }
-  SHOAL_ASSIGN_OR_RETURN(auto core, client::PoolCore::connect(PoolOptions()));
-  auto fresh = std::make_shared<Connection>(std::move(core));
-  const MutexLock lock(mutex);
-  if (auto known = last.lock(); known && !known->fork_guard.in_child()) return known;  // another thread was faster
-  last = fresh;
-  return fresh;
-}
+
+ private:
+  /// The one that is known; without one, `fresh`: another thread may have been faster.
+  std::shared_ptr<Connection> keep(std::shared_ptr<Connection> fresh) SHOAL_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    if (auto known = last_.lock()) return known;
+    last_ = fresh;
+    return fresh;
+  }
+
+  Mutex mutex_;
+  std::weak_ptr<Connection> last_ SHOAL_GUARDED_BY(mutex_);
+};
 
 /// May a tensor be described by both? A size of -1 is open.
 bool agree(const TensorSpec& own, const TensorSpec& served) {
@@ -126,9 +132,8 @@ class PooledModel final : public SharedModel {
 
 class BoundPooledModel final : public BoundModel {
  public:
-  ///   known  what the pool knew of the model before it was compared
-  BoundPooledModel(std::shared_ptr<PooledModel> shared, std::vector<TensorSpec> outputs, std::shared_ptr<const ModelInfo> known)
-      : shared_(std::move(shared)), outputs_(std::move(outputs)), known_(std::move(known)) {}
+  BoundPooledModel(std::shared_ptr<PooledModel> shared, std::vector<TensorSpec> outputs)
+      : shared_(std::move(shared)), outputs_(std::move(outputs)) {}
 
   const std::vector<TensorSpec>& outputs() const override { return outputs_; }
 
@@ -151,27 +156,29 @@ class BoundPooledModel final : public BoundModel {
  private:
   /// The daemon tells the pool when the model was loaded anew. The symbol may be another one then.
   Status check_symbol() {
-    auto known = shared_->core().known_info(shared_->name(), 0, place_.get());
-    if (known == known_) return {};
-    SHOAL_ASSIGN_OR_RETURN(const client::Description served, shared_->served());
-    if (!shared_->has_symbol_of(served))
+    auto served = shared_->core().known_description(shared_->name(), 0, place_.get());
+    if (!served) {  // the connection has just been lost
+      SHOAL_ASSIGN_OR_RETURN(client::Description asked, shared_->served());
+      served = std::make_shared<const client::Description>(std::move(asked));
+    }
+    if (served == checked_) return {};
+    if (!shared_->has_symbol_of(*served))
       return failed_precondition(
           "model '{}' has changed: its symbol is another one now. Make the predictor again, with that symbol", shared_->name());
-    known_ = std::move(known);
+    checked_ = std::move(served);
     return {};
   }
 
   const std::shared_ptr<PooledModel> shared_;
   const std::vector<TensorSpec> outputs_;
   const std::shared_ptr<void> place_ = shared_->core().know();
-  std::shared_ptr<const ModelInfo> known_;  ///< the description with which the symbol agrees
+  std::shared_ptr<const client::Description> checked_;  ///< the symbol agrees with it; null before the first run
   Tensors answer_;
 };
 
 Result<std::unique_ptr<BoundModel>> PooledModel::bind(const std::vector<TensorSpec>& inputs) {
   SHOAL_RETURN_IF_ERROR(usable());
   SHOAL_ASSIGN_OR_RETURN(std::vector<TensorSpec> outputs, outputs_for(inputs));
-  auto known = core().known_info(name_, 0, nullptr);
   SHOAL_ASSIGN_OR_RETURN(const client::Description description, served());
   const ModelInfo& served = description.info;
   const bool same_inputs = inputs.size() == served.inputs.size() &&
@@ -191,7 +198,7 @@ Result<std::unique_ptr<BoundModel>> PooledModel::bind(const std::vector<TensorSp
         name_);
   }
   auto self = std::static_pointer_cast<PooledModel>(shared_from_this());
-  return std::unique_ptr<BoundModel>(std::make_unique<BoundPooledModel>(std::move(self), std::move(outputs), std::move(known)));
+  return std::unique_ptr<BoundModel>(std::make_unique<BoundPooledModel>(std::move(self), std::move(outputs)));
 }
 
 /// Leaves types and shapes of the constants, which is all that infer() reads.
@@ -211,7 +218,7 @@ Result<std::shared_ptr<SharedModel>> use_pooled_model(GivenModel given, std::str
   worker::Graph& graph = given.import.graph;
   SHOAL_RETURN_IF_ERROR(worker::infer(graph, given.inputs));  // converts constants, so later calls need not
   drop_weights(graph);
-  SHOAL_ASSIGN_OR_RETURN(auto connected, connection());
+  SHOAL_ASSIGN_OR_RETURN(auto connected, per_process<SharedConnection>().get());
   return std::shared_ptr<SharedModel>(
       std::make_shared<PooledModel>(std::move(connected), std::move(given.import), std::move(name), has_all_outputs));
 }

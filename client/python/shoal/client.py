@@ -200,14 +200,17 @@ def _end(native: Any, futures: _Futures) -> None:
 _ASYNC_IN_FLIGHT = 512  # half of what the queue of a model, or of an Engine, holds by default
 
 
+def _check_async_in_flight(given: Optional[int]) -> None:
+    if given is not None and not (isinstance(given, int) and given >= 1):
+        raise InvalidArgument(f"async_in_flight is {given!r}: give a whole number from 1, or None")
+
+
 class _Asynchronous:
     """Ways to wait for what is submitted."""
 
     _native: Any
 
     def __init__(self, async_in_flight: int) -> None:
-        if async_in_flight < 1:
-            raise InvalidArgument(f"async_in_flight is {async_in_flight}: at least 1 request must be under way")
         self._async_in_flight = async_in_flight
         self._futures: Optional[_Futures] = None
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopInbox] = weakref.WeakKeyDictionary()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Optional, Union
 
 from . import _extension
-from .client import _ASYNC_IN_FLIGHT, Client, _shoal
+from .client import _ASYNC_IN_FLIGHT, Client, _check_async_in_flight, _shoal
 from .pool import Session
 
 # OpenMP's threads look for work for about a millisecond and then sleep; otherwise they keep their cores busy between runs. libgomp reads
@@ -76,10 +76,11 @@ class Engine(Client):
                  queue_limit: int = 1024, tuning_ms: int = -1,
                  shapes: Union[Mapping[str, Any], Sequence[Mapping[str, Any]]] = (),
                  on_measuring: Optional[Callable[[float, float], Any]] = None, async_in_flight: Optional[int] = None) -> None:
+        _check_async_in_flight(async_in_flight)
         sets = [shapes] if isinstance(shapes, Mapping) else shapes
         super().__init__(_engine.Engine(os.fspath(path), device, precision, threads, contexts, queue_limit, tuning_ms,
                                         [[_spec(name, spec) for name, spec in one.items()] for one in sets], on_measuring),
-                         min(_ASYNC_IN_FLIGHT, queue_limit) if async_in_flight is None else async_in_flight)
+                         async_in_flight or min(_ASYNC_IN_FLIGHT, queue_limit))
 
     def _line_of(self, model: str) -> str:
         return ""  # any name means the one model

@@ -5,7 +5,7 @@ import json
 import os
 from typing import Any, NamedTuple, Optional, Union
 
-from .client import _ASYNC_IN_FLIGHT, Client, Future, Inputs, Outputs, _shoal
+from .client import _ASYNC_IN_FLIGHT, Client, Future, Inputs, Outputs, _check_async_in_flight, _shoal
 
 
 class ModelChange(NamedTuple):
@@ -91,9 +91,10 @@ class Pool(Client):
                  connect_timeout: Optional[float] = None, reconnect_timeout: Optional[float] = None,
                  control_timeout: Optional[float] = None, in_flight_limit: Optional[int] = None, session_limit: Optional[int] = None,
                  session_idle: Optional[float] = None, async_in_flight: Optional[int] = None) -> None:
+        _check_async_in_flight(async_in_flight)
         super().__init__(_shoal.Pool("" if directory is None else os.fspath(directory), arena_limit_bytes, connect_timeout,
                                      reconnect_timeout, control_timeout, in_flight_limit, session_limit, session_idle),
-                         min(_ASYNC_IN_FLIGHT, in_flight_limit or _ASYNC_IN_FLIGHT) if async_in_flight is None else async_in_flight)
+                         async_in_flight or min(_ASYNC_IN_FLIGHT, in_flight_limit or _ASYNC_IN_FLIGHT))
 
     def models(self) -> list[str]:
         """The names of the models that the daemon serves."""

@@ -29,6 +29,7 @@ Result<Tensors> states_of(const Tensors& outputs, const std::vector<StatePair>& 
 }  // namespace
 
 Result<Prediction> EngineSession::submit(Tensors inputs, const SubmitOptions& options) {
+  SHOAL_RETURN_IF_ERROR(usable());
   const MutexLock lock(mutex_);
   SHOAL_RETURN_IF_ERROR(check_idle());
   SHOAL_RETURN_IF_ERROR(states_.status());
@@ -45,6 +46,7 @@ void EngineSession::end_step() {
 }
 
 Status EngineSession::reset() {
+  SHOAL_RETURN_IF_ERROR(usable());
   const MutexLock lock(mutex_);
   SHOAL_RETURN_IF_ERROR(check_idle());
   states_ = Tensors();
@@ -52,9 +54,15 @@ Status EngineSession::reset() {
 }
 
 void EngineSession::close() {
+  if (!usable().ok()) return;
   const MutexLock lock(mutex_);
   is_closed_ = true;
   states_ = Tensors();
+}
+
+Status EngineSession::usable() const {
+  if (!fork_guard_.in_child()) return {};
+  return failed_precondition("this process was forked after the session was opened");
 }
 
 void EngineSession::keep_states() {
