@@ -3,10 +3,11 @@
 import json
 import os
 import shutil
+import signal
 import unittest
 import zipfile
 
-from support import FAULTY, SHAPES, Daemon, ShoalTest, shoal, write_model, write_npy
+from support import FAULTY, SHAPES, Daemon, ShoalTest, run_on_a_terminal, shoal, write_model, write_npy
 
 
 class Changes(ShoalTest):
@@ -60,6 +61,22 @@ class Changes(ShoalTest):
             self.assertRegex(run.stdout, r"^shapes: scaled in \d+\.\d s, version 1, 2 workers\n$")
             self.assertEqual(run.stderr, "")
             self.assertRegex(daemon.shoal("unload", "shapes").stdout, r"^shapes: unloaded in \d+\.\d s\n$")
+
+    def test_a_reload_tells_of_the_version_that_it_loads(self):
+        """Also while the old version has no worker and cannot start one."""
+        with Daemon({"shapes": self.versions}, worker=FAULTY) as daemon:
+            served = daemon.model("shapes")
+            params = next((self.versions / "1").glob("*.params"))
+            params.write_bytes(params.read_bytes()[:1000])
+            for pid in (served["zygote"]["pid"], served["workers"][0]["pid"]):
+                os.kill(pid, signal.SIGKILL)
+            daemon.wait_for("shapes", lambda model: model["state"] == "loading" and not model["workers"])
+            write_model(self.versions / "2", "_fault_spin", 1500)  # its probe takes so long
+            code, text = run_on_a_terminal(["reload", "shapes"], daemon.directory, "$")
+            self.assertEqual(code, 0, text)
+            self.assertRegex(text, r"\rshapes: version 2 is loading, \d of 1 workers, \d+ s")
+            self.assertNotIn("version 1 is loading", text)
+            self.assertIn("\r\033[Kshapes: reloaded", text, "its progress is gone")
 
     def test_a_relative_path_is_relative_to_here(self):
         with Daemon({"echo": "builtin:identity"}) as daemon:

@@ -1,10 +1,8 @@
 #!/usr/bin/env python3
 """A zygote dies: its workers go on, and a new zygote takes over the packed weights or refuses changed files."""
-import json
 import os
 import shutil
 import signal
-import time
 import unittest
 
 from support import SHAPES, Daemon, ShoalTest, write_npy
@@ -22,12 +20,6 @@ class Zygotes(ShoalTest):
         self.assertEqual(run.returncode, 0, run.stderr)
         return (self.tmp / "out" / "prob_output.npy").read_bytes()
 
-    def wait_for(self, daemon, condition):
-        deadline = time.monotonic() + 20
-        while not condition(daemon.model("shapes")):
-            self.assertLess(time.monotonic(), deadline, json.dumps(daemon.model("shapes")))
-            time.sleep(0.05)
-
     def kill_zygote(self, daemon):
         zygote = daemon.model("shapes")["zygote"]["pid"]
         os.kill(zygote, signal.SIGKILL)
@@ -39,10 +31,10 @@ class Zygotes(ShoalTest):
             workers = {w["pid"] for w in daemon.model("shapes")["workers"]}
             zygote = self.kill_zygote(daemon)
             self.assertEqual(self.answers(daemon), quiet, "the workers go on")
-            self.wait_for(daemon, lambda m: m["zygote"]["pid"] not in (None, zygote) and m["state"] == "ready")
+            daemon.wait_for("shapes", lambda m: m["zygote"]["pid"] not in (None, zygote) and m["state"] == "ready")
             for pid in workers:
                 os.kill(pid, signal.SIGKILL)
-            self.wait_for(daemon, lambda m: len([w for w in m["workers"] if w["state"] == "ready" and w["pid"] not in workers]) == 2)
+            daemon.wait_for("shapes", lambda m: len([w for w in m["workers"] if w["state"] == "ready" and w["pid"] not in workers]) == 2)
             self.assertEqual(self.answers(daemon), quiet, "to the bit, from the packed weights of the first zygote")
 
     def test_a_model_that_has_nobody_left_is_not_ready_and_says_why(self):
@@ -53,17 +45,17 @@ class Zygotes(ShoalTest):
             torn.write_bytes(whole[:400000])
             torn.rename(params)
             self.kill_zygote(daemon)
-            self.wait_for(daemon, lambda m: params.name in m["reason"])
+            daemon.wait_for("shapes", lambda m: params.name in m["reason"])
             self.assertEqual(daemon.shoal("status", "--ready").returncode, 0, "its worker answers")
             os.kill(daemon.model("shapes")["workers"][0]["pid"], signal.SIGKILL)
-            self.wait_for(daemon, lambda m: m["state"] == "loading" and not m["workers"])
+            daemon.wait_for("shapes", lambda m: m["state"] == "loading" and not m["workers"])
             self.assert_fails(daemon.shoal("status", "--ready"), 3, "'shapes' is loading", params.name)
             run = daemon.shoal("predict", "shapes", "--input", f"data={self.input}", "--output", self.tmp / "out",
                                "--timeout", "1000")
             self.assert_fails(run, 1, "waiting for a worker", params.name)
             torn.write_bytes(whole)
             torn.rename(params)
-            self.wait_for(daemon, lambda m: m["state"] == "ready" and m["workers"])
+            daemon.wait_for("shapes", lambda m: m["state"] == "ready" and m["workers"])
             self.assertEqual(self.answers(daemon), quiet)
             self.assertEqual(daemon.shoal("status", "--ready").returncode, 0)
 
@@ -85,7 +77,7 @@ class Zygotes(ShoalTest):
             self.assertRegex(daemon.model("shapes")["tuning"], "^measured ")
             quiet = self.answers(daemon)
             zygote = self.kill_zygote(daemon)
-            self.wait_for(daemon, lambda m: m["zygote"]["pid"] not in (None, zygote) and m["tuning"].startswith("packed "))
+            daemon.wait_for("shapes", lambda m: m["zygote"]["pid"] not in (None, zygote) and m["tuning"].startswith("packed "))
         with Daemon({"shapes": self.model}) as daemon:
             self.assertRegex(daemon.model("shapes")["tuning"], "^record ")
             self.assertEqual(self.answers(daemon), quiet)
@@ -98,7 +90,7 @@ class Zygotes(ShoalTest):
             changed[200] ^= 1  # a weight
             params.write_bytes(changed)
             self.kill_zygote(daemon)
-            self.wait_for(daemon, lambda m: "changed" in m["reason"])
+            daemon.wait_for("shapes", lambda m: "changed" in m["reason"])
             self.assertEqual(self.answers(daemon), quiet)
 
 

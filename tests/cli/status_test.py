@@ -2,41 +2,12 @@
 """`shoal status --watch`, and what commands say while they work."""
 import json
 import os
-import pty
 import re
-import select
 import signal
 import subprocess
-import time
 import unittest
 
-from support import BIN, FAULTY, Daemon, ShoalTest, shoal, write_model, write_npy
-
-
-def start(words, directory, **options):
-    return subprocess.Popen([BIN / "shoal", *map(str, words)], env=dict(os.environ, SHOAL_DIR=str(directory)), text=True, **options)
-
-
-def run_on_a_terminal(words, directory, until, stop=None, seconds=60):
-    """Runs the command with a terminal as stdout and stderr until it has printed `until`, sends `stop`, and returns its exit code and all it printed."""
-    terminal, end = pty.openpty()
-    process = start(words, directory, stdout=end, stderr=end, stdin=subprocess.DEVNULL)
-    os.close(end)
-    text, deadline, is_stopped = "", time.monotonic() + seconds, False
-    try:
-        while True:
-            if not select.select([terminal], [], [], max(0, deadline - time.monotonic()))[0]:
-                raise AssertionError(f"no {until!r} in {text!r}")
-            text += os.read(terminal, 65536).decode()
-            if stop and not is_stopped and re.search(until, text):
-                process.send_signal(stop)
-                is_stopped = True
-    except OSError:  # nobody has the terminal any more
-        return process.wait(30), text
-    finally:
-        process.kill()
-        process.wait()
-        os.close(terminal)
+from support import BIN, FAULTY, Daemon, ShoalTest, run_on_a_terminal, shoal, start, write_model, write_npy
 
 
 class Watch(ShoalTest):

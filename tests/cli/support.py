@@ -4,7 +4,9 @@ import ast
 import json
 import math
 import os
+import pty
 import re
+import select
 import shutil
 import signal
 import struct
@@ -62,6 +64,32 @@ def shoal(*words, directory=None, timeout=120):
     if directory:
         environment["SHOAL_DIR"] = str(directory)
     return subprocess.run([BIN / "shoal", *map(str, words)], env=environment, capture_output=True, text=True, timeout=timeout)
+
+
+def start(words, directory, **options):
+    return subprocess.Popen([BIN / "shoal", *map(str, words)], env=dict(os.environ, SHOAL_DIR=str(directory)), text=True, **options)
+
+
+def run_on_a_terminal(words, directory, until, stop=None, seconds=60):
+    """Runs the command with a terminal as stdout and stderr until it has printed `until`, sends `stop`, and returns its exit code and all it printed."""
+    terminal, end = pty.openpty()
+    process = start(words, directory, stdout=end, stderr=end, stdin=subprocess.DEVNULL)
+    os.close(end)
+    text, deadline, is_stopped = "", time.monotonic() + seconds, False
+    try:
+        while True:
+            if not select.select([terminal], [], [], max(0, deadline - time.monotonic()))[0]:
+                raise AssertionError(f"no {until!r} in {text!r}")
+            text += os.read(terminal, 65536).decode()
+            if stop and not is_stopped and re.search(until, text):
+                process.send_signal(stop)
+                is_stopped = True
+    except OSError:  # nobody has the terminal any more
+        return process.wait(30), text
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
 
 
 def write_model(directory, operator, scalar):
@@ -127,6 +155,14 @@ class Daemon:
 
     def model(self, name):
         return next(m for m in self.status()["models"] if m["name"] == name)
+
+    def wait_for(self, name, condition, seconds=20):
+        """Until what the status says of the model meets the condition."""
+        deadline = time.monotonic() + seconds
+        while not condition(self.model(name)):
+            if time.monotonic() > deadline:
+                raise AssertionError(json.dumps(self.model(name)))
+            time.sleep(0.05)
 
     def __enter__(self):
         return self

@@ -87,7 +87,8 @@ std::string state_of(Pool& pool, const std::string& name) {
   if (!object.is_object()) return state;
   for (const json& model : object.value("models", json::array())) {
     const auto stage = model.value("state", std::string());
-    if (model.value("name", std::string()) != name || (stage != "loading" && stage != "draining")) continue;
+    const bool restarts = stage == "loading" && model.value("serving", false);  // a version that is served already
+    if (model.value("name", std::string()) != name || restarts || (stage != "loading" && stage != "draining")) continue;
     const auto version = model.value("version", std::uint64_t{0});
     if (version == 0) return model.value("reason", std::string());
     state = format("version {} is {}", version, stage);
@@ -122,9 +123,11 @@ using Call = std::function<Result<ModelChange>(Pool&, const std::string& name, c
 Finish change(Pool& pool, const LifeOptions& options, const Call& call) {
   const auto [name, path] = split(options.model);
   auto answer = std::async(std::launch::async, [&, name = name, path = path] { return call(pool, name, path); });
-  Progress progress(name);
-  while (answer.wait_for(std::chrono::milliseconds(200)) != std::future_status::ready)
-    progress.show([&, name = name] { return state_of(pool, name); });
+  {
+    Progress progress(name);
+    while (answer.wait_for(std::chrono::milliseconds(200)) != std::future_status::ready)
+      progress.show([&, name = name] { return state_of(pool, name); });
+  }
   const Result<ModelChange> changed = answer.get();
   if (!changed.ok()) return daemon_failure(changed.status());
   print(name, *changed, options.json);
