@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """`shoal detect` finds what its model answers, in pixels of the picture, in this process and with the daemon, and draws it."""
 import json
+import os
 import struct
 import subprocess
 import unittest
 import zlib
 
-from support import PICTURES, SHAPES, Daemon, ShoalTest, need_data, shoal
+from support import FAULTY, PICTURES, SHAPES, Daemon, ShoalTest, need_data, shoal, start
 
 # Class, score, and the box as shares of the picture's sides: what the model below finds in every picture.
 ROWS = [[1, 0.75, 0.25, 0.5, 0.75, 1.0], [0, 0.9, 0.0, 0.0, 0.5, 0.5], [-1, 0.99, 0, 0, 1, 1], [2, 0.25, 0, 0, 1, 1]]
@@ -46,15 +47,15 @@ def read_png(path):
     return width, height, rows
 
 
-def write_detector(directory, labels="cat\ndog\nfish\n", preset="mxnet-ssd"):
-    """A checkpoint that answers with ROWS, whatever the picture is: 0 * mean(data) + rows."""
+def write_detector(directory, labels="cat\ndog\nfish\n", preset="mxnet-ssd", last=()):
+    """A checkpoint that answers with ROWS, whatever the picture is: 0 * mean(data) + rows. last: more nodes behind that."""
     directory.mkdir()
     nodes = [{"op": "null", "name": "data", "inputs": []}, {"op": "null", "name": "rows", "inputs": []},
              {"op": "mean", "name": "mean", "attrs": {"axis": "(1, 2, 3)", "keepdims": "True"}, "inputs": [[0, 0, 0]]},
              {"op": "_mul_scalar", "name": "nothing", "attrs": {"scalar": "0"}, "inputs": [[2, 0, 0]]},
              {"op": "Reshape", "name": "flat", "attrs": {"shape": "(-1, 1, 1)"}, "inputs": [[3, 0, 0]]},
-             {"op": "broadcast_add", "name": "detection", "inputs": [[4, 0, 0], [1, 0, 0]]}]
-    graph = {"nodes": nodes, "arg_nodes": [0, 1], "heads": [[5, 0, 0]], "attrs": {"mxnet_version": ["int", 10901]}}
+             {"op": "broadcast_add", "name": "detection", "inputs": [[4, 0, 0], [1, 0, 0]]}, *last]
+    graph = {"nodes": nodes, "arg_nodes": [0, 1], "heads": [[len(nodes) - 1, 0, 0]], "attrs": {"mxnet_version": ["int", 10901]}}
     (directory / "ssd-symbol.json").write_text(json.dumps(graph))
     values = struct.pack(f"<{len(ROWS) * 6}f", *(value for row in ROWS for value in row))
     array = struct.pack("<IiI3qiii", 0xF993FAC9, 0, 3, 1, len(ROWS), 6, 1, 0, 0) + values
@@ -133,6 +134,27 @@ class Detect(ShoalTest):
         jpeg = self.tmp / "drawn.jpg"
         self.found(shoal("detect", self.model, self.picture, "--json", "--draw", jpeg))
         self.assertEqual(jpeg.read_bytes()[:2], b"\xff\xd8")
+
+    def test_a_picture_is_read_once(self):
+        slow = write_detector(self.tmp / "slow", last=[{"op": "_fault_spin", "name": "slow", "attrs": {"scalar": "1500"}, "inputs": [[5, 0, 0]]}])
+        drawn = self.tmp / "drawn.png"
+        with Daemon({"ssd": slow}, worker=FAULTY) as daemon:
+            process = start(["detect", "ssd", self.picture, "--draw", drawn], daemon.directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            daemon.wait_for("ssd", lambda model: model["queue"]["running"] > 0)
+            self.picture.unlink()
+            text, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, text)
+        self.assertEqual(read_png(drawn)[:2], (400, 200))
+
+    def test_drawings_appear_together_and_replace_old_ones(self):
+        out = self.tmp / "out"
+        out.mkdir()
+        (out / "street.png").write_text("old")
+        for pictures, code, left in (([self.picture, self.tmp / "missing.png"], 1, b"old"), ([self.picture], 0, b"\x89PNG")):
+            run = shoal("detect", self.model, *pictures, "--draw", f"{out}/")
+            self.assertEqual(run.returncode, code, run.stderr)
+            self.assertEqual(os.listdir(out), ["street.png"], "and nothing of a failed command")
+            self.assertTrue((out / "street.png").read_bytes().startswith(left))
 
     def test_mistakes_are_named(self):
         draw = ["detect", self.model, self.picture, "--draw"]

@@ -1,11 +1,14 @@
 // `shoal detect`: the objects in pictures.
+#include <unistd.h>
+
 #include <array>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <variant>
+#include <string_view>
+#include <utility>
 
 #include "shm/base/errors.hpp"
 #include "shm/base/json_text.hpp"
@@ -16,6 +19,8 @@
 
 namespace shoal::tool {
 namespace {
+
+namespace fs = std::filesystem;
 
 void print_json(const std::vector<std::string>& files, const std::vector<Detections>& all) {
   nlohmann::json pictures = nlohmann::json::array();
@@ -46,21 +51,57 @@ void print_table(const std::vector<std::string>& files, const std::vector<Detect
 }
 
 /// Where --draw writes each picture; nothing without it.
-Result<std::vector<std::filesystem::path>> drawn_files(const DetectOptions& options) {
-  std::vector<std::filesystem::path> drawn;
+Result<std::vector<fs::path>> drawn_files(const DetectOptions& options) {
+  std::vector<fs::path> drawn;
   if (options.draw.empty()) return drawn;
-  if (options.files.size() == 1 && !options.draw.ends_with('/')) return std::vector<std::filesystem::path>{options.draw};
+  if (options.files.size() == 1 && !options.draw.ends_with('/')) return std::vector<fs::path>{options.draw};
   std::error_code error;
-  std::filesystem::create_directories(options.draw, error);
+  fs::create_directories(options.draw, error);
   if (error) return status_from_errno("make the directory", options.draw, error.value());
-  std::set<std::filesystem::path> names;
+  std::set<fs::path> names;
   for (const std::string& file : options.files) {
-    drawn.push_back(std::filesystem::path(options.draw) / std::filesystem::path(file).stem().concat(".png"));
+    drawn.push_back(fs::path(options.draw) / fs::path(file).stem().concat(".png"));
     if (!names.insert(drawn.back()).second)
       return invalid_argument("--draw: {} would be written for two pictures: rename one of them", drawn.back().string());
   }
   return drawn;
 }
+
+/// The pictures with their boxes. Each is written beside its file at once. The files appear together, when all pictures are
+/// answered.
+///   Threads  draw() may be called from several threads, for different pictures
+class Drawings {
+ public:
+  explicit Drawings(std::vector<fs::path> files) : files_(std::move(files)) {}
+  Drawings(const Drawings&) = delete;
+  Drawings& operator=(const Drawings&) = delete;
+  ~Drawings() {
+    std::error_code ignored;
+    for (const fs::path& file : files_) fs::remove(beside(file), ignored);
+  }
+
+  Status draw(std::size_t i, const Image& image, const Detections& detections) const {
+    if (files_.empty()) return {};
+    SHOAL_ASSIGN_OR_RETURN(const Image picture, draw_detections(image, detections));
+    const auto bytes = picture.encode(files_[i].extension().native());
+    if (!bytes.ok()) return bytes.status().with_context(files_[i].native());
+    return write_file(beside(files_[i]), {reinterpret_cast<const char*>(bytes->data()), bytes->size()});
+  }
+
+  Status show() const {
+    for (const fs::path& file : files_) {
+      std::error_code error;
+      fs::rename(beside(file), file, error);
+      if (error) return status_from_errno("write", file.native(), error.value());
+    }
+    return {};
+  }
+
+ private:
+  static fs::path beside(const fs::path& file) { return format("{}.{}.part", file.native(), ::getpid()); }
+
+  const std::vector<fs::path> files_;
+};
 
 Result<ObjectDetectorOptions> detector_options(const DetectOptions& options) {
   ObjectDetectorOptions made{.threshold = options.threshold, .top_k = options.top_k};
@@ -69,7 +110,7 @@ Result<ObjectDetectorOptions> detector_options(const DetectOptions& options) {
   if (options.format == "gluoncv") made.format = DetectionFormat::kIdsScoresBoxes;
   if (!options.labels.empty()) {
     ModelConfig config;
-    config.labels_file = std::filesystem::absolute(options.labels).string();
+    config.labels_file = fs::absolute(options.labels).string();
     SHOAL_ASSIGN_OR_RETURN(const std::vector<std::string> labels, read_labels({}, config));
     made.labels = labels;
   }
@@ -79,8 +120,9 @@ Result<ObjectDetectorOptions> detector_options(const DetectOptions& options) {
 }  // namespace
 
 Finish detect(const DetectOptions& options, Invocation& invocation) {
-  auto drawn = drawn_files(options);
-  if (!drawn.ok()) return drawn.status();
+  auto files = drawn_files(options);
+  if (!files.ok()) return files.status();
+  const Drawings drawings(*std::move(files));
   auto made = detector_options(options);
   if (!made.ok()) return made.status();
   return with_picture_model(options, invocation, [&](const PictureModel& model) -> Finish {
@@ -93,16 +135,10 @@ Finish detect(const DetectOptions& options, Invocation& invocation) {
       auto result = detector->detect(image);
       if (!result.ok()) return daemon_failure(result.status().with_context(options.files[i]));
       detections = *std::move(result);
-      return {};
-    });
-    // Nothing is drawn before all are answered. Pictures are read again then: all of them may be too many for the memory.
-    FileQueue<std::monostate> drawing("drawing", options.files, [&](std::size_t i, std::monostate&) -> Finish {
-      SHOAL_ASSIGN_OR_RETURN(const Image image, Image::read(options.files[i]));
-      SHOAL_ASSIGN_OR_RETURN(const Image picture, draw_detections(image, queue.results()[i]));
-      return picture.write((*drawn)[i]);
+      return drawings.draw(i, image, detections);
     });
     Finish finish = queue.run(model.threads);
-    if (finish.status.ok() && !drawn->empty()) finish = drawing.run(model.threads);
+    if (finish.status.ok()) finish = drawings.show();
     if (!finish.status.ok()) return finish;
     options.json ? print_json(options.files, queue.results()) : print_table(options.files, queue.results());
     return {};
