@@ -116,14 +116,16 @@ std::string faults_text(const json& model) {
   return text;
 }
 
-/// How many tensors travelled inside messages, if any did.
+/// How many tensors travelled inside messages, if any did. Empty ones do not count.
 std::string copied_text(const json& model) {
   const json copied = model.value("copied", json::object());
   const auto number = [&](const char* key) { return copied.value(key, std::uint64_t{0}); };
-  if (number("requests") + number("answers") == 0) return "";
-  return format("  copied    the inputs of {} requests ({}) and the outputs of {} answers ({}) found no room in shared memory\n",
-                number("requests"), format_bytes(number("request_bytes")), number("answers"),
-                format_bytes(number("answer_bytes")));
+  if (number("request_bytes") + number("answer_bytes") == 0) return "";
+  return format(
+      "  copied    the inputs of {} requests ({}) and the outputs of {} answers ({}) travelled inside messages: shared memory "
+      "had no "
+      "room, or an output's size was not known before\n",
+      number("requests"), format_bytes(number("request_bytes")), number("answers"), format_bytes(number("answer_bytes")));
 }
 
 std::string model_text(const json& model) {
