@@ -7,11 +7,12 @@
 #include "fetch/http.hpp"
 #include "fetch/location.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/base/shortened.hpp"
 
 namespace shoal::fetch {
 namespace {
 
-constexpr std::size_t kSha256Digits = 64;
+constexpr std::size_t kSha256Digits = 64, kLongestShown = 255;
 
 bool is_sha256(std::string_view text) {
   return text.size() == kSha256Digits && std::ranges::all_of(text, [](unsigned char c) { return std::isxdigit(c) != 0; });
@@ -34,9 +35,9 @@ Result<Checksums> parse_checksums(std::string_view text, const std::string& what
     has_line = true;
     std::string_view name = rest.substr(2);
     if (name.starts_with("./")) name.remove_prefix(2);
-    if (!is_file_name(name)) continue;
     const auto [known, is_first] = checksums.emplace(name, lower(digits));
-    if (!is_first && known->second != lower(digits)) return data_loss("{}: it has two different sums for '{}'", what, name);
+    if (!is_first && known->second != lower(digits) && is_file_name(name))
+      return data_loss("{}: it has two different sums for '{}'", what, name);
   }
   if (!has_line && is_page) {
     return data_loss(
@@ -46,6 +47,18 @@ Result<Checksums> parse_checksums(std::string_view text, const std::string& what
   }
   if (!has_line) return data_loss("{}: this is not what sha256sum prints: make it with `sha256sum * > SHA256SUMS`", what);
   return checksums;
+}
+
+Status check_names(const Checksums& checksums, const std::vector<std::string>& files, const std::string& what) {
+  const auto is_named = [&](const std::string& file) { return checksums.contains(file); };
+  if (checksums.empty() || std::ranges::any_of(files, is_named)) return {};
+  const std::string others = checksums.size() > 1 ? format(" and {} more", checksums.size() - 1) : "";
+  return data_loss(
+      "{}: it names none of the model's files beside it{}, so none of them would be verified. It names '{}'{}. Make it in the "
+      "directory of the files, so that names are without a directory (for numbered versions in the directory of each): "
+      "`cd DIRECTORY && sha256sum * > SHA256SUMS`, or remove it",
+      what, files.empty() ? "" : format(" (such as '{}')", files.front()), shortened(checksums.begin()->first, kLongestShown),
+      others);
 }
 
 Status check_sum(const Checksums& checksums, const std::string& name, const std::string& found, const std::string& what) {

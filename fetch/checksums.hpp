@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fetch/limits.hpp"
 #include "shoal/result.hpp"
@@ -13,12 +14,18 @@ namespace shoal::fetch {
 
 inline constexpr const char* kChecksums = "SHA256SUMS";
 
-/// Name -> hexadecimal SHA-256.
+/// Name -> hexadecimal SHA-256. A name with a directory, such as "a/x" or "/a/x", is that of no file beside SHA256SUMS.
 using Checksums = std::map<std::string, std::string>;
 
-/// Reads the output of sha256sum. Lines for names in other directories are left out.
-///   Errors  kDataLoss: no line is such a line; names `what`
+/// Reads the output of sha256sum.
+///   Errors  kDataLoss: no line is such a line, or a file beside it has two sums; names `what`
 Result<Checksums> parse_checksums(std::string_view text, const std::string& what);
+
+/// Whoever puts SHA256SUMS beside a model wants it verified, so sums of other files only are a mistake.
+///   files   of the model, beside SHA256SUMS
+///   Errors  kDataLoss: there are sums, and none is for one of `files`; names `what`, one of these, a name that is there, and what
+///           to do
+Status check_names(const Checksums& checksums, const std::vector<std::string>& files, const std::string& what);
 
 /// Errors: kDataLoss: `name` is there, with another sum than `found`; names `what` and both sums
 Status check_sum(const Checksums& checksums, const std::string& name, const std::string& found, const std::string& what);

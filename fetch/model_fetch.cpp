@@ -106,6 +106,7 @@ class ModelFetch {
   }
 
   Status no_list(const RemoteDirectory& directory) const {
+    SHOAL_RETURN_IF_ERROR(directory.check_checksums());
     return missing(
         format("{}: the server does not list its files, and has no SHA256SUMS there: name the model, as in {}PREFIX for "
                "{}PREFIX-symbol.json and {}PREFIX-0000.params",
@@ -144,6 +145,7 @@ class ModelFetch {
     SHOAL_ASSIGN_OR_RETURN(RemoteDirectory base, open(location_.directory + name + "/", "directory", picture() / name));
     SHOAL_ASSIGN_OR_RETURN(const bool is_listed, base.list({}));
     if (is_listed) return take_directory(base);
+    SHOAL_RETURN_IF_ERROR(base.check_checksums());
     std::string tried;
     for (const ModelKind* const kind : model_kinds())
       tried += (tried.empty() ? "" : ", ") + location_.url_of(location_.directory, name + std::string(kind->graph_suffix));
@@ -174,6 +176,7 @@ class ModelFetch {
   Result<fs::path> take_versions(RemoteDirectory& base, const std::vector<FoundVersion>& wanted) {
     SHOAL_RETURN_IF_ERROR(check_version_count(request_, wanted.size()));
     std::map<std::string, fs::path> copies;
+    bool has_all_checksums = true;
     for (const FoundVersion& version : wanted) {
       const std::string name = version.directory.filename().string();
       SHOAL_ASSIGN_OR_RETURN(RemoteDirectory directory,
@@ -185,7 +188,9 @@ class ModelFetch {
       if (files.config_file.empty() && fs::exists(base.picture() / kConfig, error)) files.config_file = base.picture() / kConfig;
       SHOAL_RETURN_IF_ERROR(take_model(files, directory, base));
       SHOAL_ASSIGN_OR_RETURN(copies[name], directory.assemble());
+      has_all_checksums = has_all_checksums && directory.has_checksums();
     }
+    if (!has_all_checksums) SHOAL_RETURN_IF_ERROR(base.check_checksums());
     SHOAL_ASSIGN_OR_RETURN(fs::path copy, base.assemble(copies));
     remove_old_versions(base);
     return copy;

@@ -43,12 +43,13 @@ Status RemoteDirectory::draw(const std::string& name) {
 Result<bool> RemoteDirectory::list(const std::string& prefix) {
   SHOAL_ASSIGN_OR_RETURN(const auto listed, tools_.source.list(directory(), prefix));
   if (!listed) {
-    const auto& checksums = files_.checksums();
-    if (checksums.size() > kMostNames) return too_many_names(url_of(kChecksums));
-    for (const auto& [name, checksum] : checksums) {
+    std::size_t count = 0;
+    for (const auto& [name, checksum] : files_.checksums()) {
+      if (!is_file_name(name)) continue;
+      if (++count > kMostNames) return too_many_names(url_of(kChecksums));
       if (name.starts_with(prefix)) SHOAL_RETURN_IF_ERROR(draw(name));
     }
-    return !checksums.empty();
+    return count > 0;
   }
   for (const RemoteFile& file : *listed) {
     if (!file.is_directory) continue;
@@ -76,6 +77,19 @@ Result<bool> RemoteDirectory::take(const FileFetcher::Wish& wish) {
   if (::symlink(cache().path_of(*record).c_str(), shown.c_str()) != 0) return status_from_errno("link", shown.string(), errno);
   taken_.emplace(name, *record);
   return true;
+}
+
+std::vector<std::string> RemoteDirectory::taken_names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, record] : taken_) {
+    if (name != kChecksums) names.push_back(name);
+  }
+  return names;
+}
+
+Result<fs::path> RemoteDirectory::assemble(const std::map<std::string, fs::path>& directories) {
+  if (!taken_names().empty()) SHOAL_RETURN_IF_ERROR(check_checksums());
+  return files_.cache().assemble(taken_, directories);
 }
 
 }  // namespace shoal::fetch

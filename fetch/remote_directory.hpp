@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fetch/file_fetcher.hpp"
 
@@ -36,9 +37,11 @@ class RemoteDirectory {
   Status suppose(const std::string& name) { return draw(name); }
 
   /// What was taken, as a directory of its own.
-  Result<std::filesystem::path> assemble(const std::map<std::string, std::filesystem::path>& directories = {}) {
-    return files_.cache().assemble(taken_, directories);
-  }
+  ///   Errors  those of check_checksums(), if files of the model were taken; those of DirectoryCache::assemble()
+  Result<std::filesystem::path> assemble(const std::map<std::string, std::filesystem::path>& directories = {});
+  bool has_checksums() const { return taken_.contains(kChecksums); }
+  /// Errors: kDataLoss: SHA256SUMS is there and names nothing that was taken, see check_names().
+  Status check_checksums() const { return check_names(files_.checksums(), taken_names(), url_of(kChecksums)); }
 
   const std::string& directory() const { return files_.directory(); }
   const std::filesystem::path& picture() const { return picture_; }
@@ -50,6 +53,7 @@ class RemoteDirectory {
       : tools_(tools), files_(std::move(files)), picture_(std::move(picture)) {}
   Result<bool> take(const FileFetcher::Wish& wish);
   Status draw(const std::string& name);
+  std::vector<std::string> taken_names() const;  // without SHA256SUMS
 
   FetchTools tools_;
   FileFetcher files_;

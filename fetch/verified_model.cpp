@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "fetch/checksums.hpp"
 #include "shm/base/errors.hpp"
@@ -26,17 +27,22 @@ class Verifier {
   Status verify(const fs::path& file) {
     std::error_code error;
     if (!fs::exists(file, error) || !verified_.insert(file).second) return {};
-    SHOAL_ASSIGN_OR_RETURN(const Checksums* const checksums, beside(file));
-    const std::string name = file.filename().string();
-    if (!checksums->contains(name)) return {};
+    SHOAL_ASSIGN_OR_RETURN(Sums* const sums, sums_in(file.parent_path()));
+    const std::string& name = sums->files.emplace_back(file.filename().string());
+    if (!sums->checksums.contains(name)) return {};
     const auto found = sum_of(course_, file, name);
     if (!found.ok()) return found.status().with_context(file.string());
     if (const std::uintmax_t size = fs::file_size(file, error); !error) bytes_ += size;
-    return check_sum(*checksums, name, *found, file.string());
+    return check_sum(sums->checksums, name, *found, file.string());
   }
 
-  Status verify_version(const ModelFiles& files, const ModelOverrides& overrides) {
+  Status verify_version(const FoundVersion& version, const ModelOverrides& overrides) {
+    if (!version.files.ok()) return {};
+    const ModelFiles& files = *version.files;
     for (const fs::path& file : files.files) SHOAL_RETURN_IF_ERROR(verify(file));
+    SHOAL_ASSIGN_OR_RETURN(const Sums* const sums, sums_in(files.directory));
+    if (!version.directory.empty() && sums->checksums.empty())  // then check_names() looks at those of the parent
+      SHOAL_RETURN_IF_ERROR(sums_in(version.directory.parent_path()).status());
     const fs::path shapes = files.directory / (files.prefix + "-shapes.json");
     SHOAL_RETURN_IF_ERROR(verify(files.config_file.empty() ? shapes : files.config_file));
     auto config = read_model_config(files);
@@ -46,13 +52,23 @@ class Verifier {
     return config->golden_file.empty() ? Status() : verify(files.directory / config->golden_file);
   }
 
+  /// Errors: those of fetch::check_names(), of each SHA256SUMS.
+  Status check_names() const {
+    for (const auto& [file, sums] : sums_) SHOAL_RETURN_IF_ERROR(fetch::check_names(sums.checksums, sums.files, file.string()));
+    return {};
+  }
+
   std::uint64_t bytes() const { return bytes_; }
 
  private:
-  /// Empty if there is no SHA256SUMS.
-  Result<const Checksums*> beside(const fs::path& file) {
-    const fs::path sums = file.parent_path() / kChecksums;
-    if (const auto known = checksums_.find(sums); known != checksums_.end()) return &known->second;
+  struct Sums {
+    Checksums checksums;             // empty if there is no SHA256SUMS
+    std::vector<std::string> files;  // of the model, beside it
+  };
+
+  Result<Sums*> sums_in(const fs::path& directory) {
+    const fs::path sums = directory / kChecksums;
+    if (const auto known = sums_.find(sums); known != sums_.end()) return &known->second;
     std::error_code error;
     const fs::file_type type = fs::status(sums, error).type();
     Checksums checksums;
@@ -60,11 +76,11 @@ class Verifier {
       SHOAL_ASSIGN_OR_RETURN(const std::string text, read_text_file(sums));
       SHOAL_ASSIGN_OR_RETURN(checksums, parse_checksums(text, sums.string()));
     }
-    return &checksums_.emplace(sums, std::move(checksums)).first->second;
+    return &sums_.emplace(sums, Sums{.checksums = std::move(checksums), .files = {}}).first->second;
   }
 
   const Course& course_;
-  std::map<fs::path, Checksums> checksums_;
+  std::map<fs::path, Sums> sums_;
   std::set<fs::path> verified_;
   std::uint64_t bytes_ = 0;
 };
@@ -83,8 +99,9 @@ Result<FetchedModel> verify_model(const ModelRequest& request, const Course& cou
   SHOAL_ASSIGN_OR_RETURN(const auto versions, find_versions(path, policy));
   SHOAL_RETURN_IF_ERROR(check_version_count(request, versions.size()));
   for (const FoundVersion& version : versions) {
-    if (version.files.ok()) SHOAL_RETURN_IF_ERROR(verifier.verify_version(*version.files, request.overrides));
+    SHOAL_RETURN_IF_ERROR(verifier.verify_version(version, request.overrides));
   }
+  SHOAL_RETURN_IF_ERROR(verifier.check_names());
   return FetchedModel{.path = path, .bytes = verifier.bytes(), .warnings = {}};
 }
 

@@ -79,6 +79,35 @@ class FileUrls(FetchTest):
         os.mkfifo(sums)
         self.assert_fails(self.shoal("inspect", self.url, timeout=30), 1, str(sums))
 
+    def test_sums_that_name_none_of_the_files(self):
+        """Otherwise nothing would be verified, and nobody would notice."""
+        sums = self.directory / "SHA256SUMS"
+        lines = sums.read_text().splitlines()
+        for before in ("models/a/", f"{self.directory}/", "../model/", "other-"):
+            sums.write_text("".join(line.replace("  ", "  " + before) + "\n" for line in lines))
+            for url in (self.url, f"{self.url}/{PREFIX}@0"):
+                with self.subTest(before=before, url=url):
+                    run = self.shoal("inspect", url)
+                    self.assert_fails(run, 1, "DATA_LOSS", str(sums), f"'{PREFIX}-symbol.json'", f"'{before}", "sha256sum * > SHA256SUMS")
+        self.assert_fails(self.fetch(self.url), 1, "DATA_LOSS", str(sums), "'other-")
+        sums.write_bytes(sums_of(self.directory, ["model.toml"]))
+        self.assertEqual(self.shoal("inspect", self.url).returncode, 0, "files that are not named are taken as they are")
+
+    def test_sums_of_versions_in_their_parent(self):
+        base = self.tmp / "versions"
+        (self.directory / "SHA256SUMS").unlink()
+        for number in (1, 2):
+            shutil.copytree(self.directory, base / str(number))
+        (base / "SHA256SUMS").write_text(f"{ZERO}  2/{PARAMS}\n")
+        run = self.shoal("inspect", f"file://{base}")
+        self.assert_fails(run, 1, "DATA_LOSS", f"{base}/SHA256SUMS", f"'2/{PARAMS}'", "directory of each")
+        (base / "2" / "SHA256SUMS").write_bytes(sums_of(base / "2"))
+        self.assertEqual(self.shoal("inspect", f"file://{base}").returncode, 0)
+        (base / "2" / "SHA256SUMS").unlink()
+        (base / "model.toml").write_text("workers = 1\n")
+        (base / "SHA256SUMS").write_bytes(sums_of(base, ["model.toml"]))
+        self.assertEqual(self.shoal("inspect", f"file://{base}").returncode, 0, "it names the file of the model that is beside it")
+
     def test_versions_have_sums_of_their_own(self):
         base = self.tmp / "versions"
         for number in (1, 2, 3):

@@ -135,6 +135,21 @@ class S3Test(FetchTest):
         self.assert_fails(run, 1, "s3://bucket/models/m/synset.txt", "SHA256SUMS")
         self.assertFalse((self.tmp / "wrong").exists())
 
+    def test_checksums_that_name_none_of_the_files(self):
+        directory = self.model()
+        (directory / "SHA256SUMS").write_text(sums_of(directory).decode().replace("  ", "  m/"))
+        double = self.serve(directory)
+        self.assert_refused(self.fetch("s3://bucket/models/m"), "s3://bucket/models/m/SHA256SUMS", "DATA_LOSS", "'m/", "sha256sum * > SHA256SUMS")
+        del double.files["/bucket/models/m/SHA256SUMS"]
+        for name, content in list(double.files.items()):
+            double.files[name.replace("/m/", "/m/1/")] = content
+            del double.files[name]
+        self.assert_fetched(self.fetch("s3://bucket/models/m"), names={f"1/{name}" for name in FILES})
+        double.files["/bucket/models/m/SHA256SUMS"] = b"0" * 64 + b"  1/x\n"
+        self.assert_fails(self.fetch("s3://bucket/models/m", into="b"), 1, "s3://bucket/models/m/SHA256SUMS", "'1/x'", "directory of each")
+        double.files["/bucket/models/m/1/SHA256SUMS"] = sums_of(directory, [f"{PREFIX}-0000.params"])
+        self.assertEqual(self.fetch("s3://bucket/models/m", into="c").returncode, 0)
+
     def test_a_redirect_learns_no_signature(self):
         double = self.serve()
         with Double() as other:

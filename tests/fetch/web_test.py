@@ -260,6 +260,20 @@ class Refusals(Web):
         double.files["/m/SHA256SUMS"] = b"<html>no such page</html>"
         self.assert_refused(self.fetch(self.url), "/m/SHA256SUMS", "sha256sum")
 
+    def test_checksums_of_other_files_only(self):
+        directory = self.model()
+        sums = sums_of(directory).decode()
+        for before in ("models/a/", "/srv/m/", "other-"):
+            (directory / "SHA256SUMS").write_text(sums.replace("  ", "  " + before))
+            self.serve(directory)
+            with self.subTest(before=before):
+                there = f"{self.url.removesuffix(PREFIX)}SHA256SUMS"
+                self.assert_refused(self.fetch(self.url), there, "DATA_LOSS", f"'{before}", "sha256sum * > SHA256SUMS")
+        (directory / "SHA256SUMS").write_text(sums.replace("  ", "  models/a/"))
+        self.serve(directory)
+        for url in (self.url.removesuffix(PREFIX), self.url.removesuffix(f"/{PREFIX}")):
+            self.assert_refused(self.fetch(url), f"{self.url.removesuffix(PREFIX)}SHA256SUMS", "DATA_LOSS", "'models/a/")
+
     def test_a_file_that_the_checksums_name_and_that_is_not_there(self):
         directory = self.model()
         (directory / "SHA256SUMS").write_bytes(sums_of(directory))

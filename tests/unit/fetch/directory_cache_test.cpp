@@ -143,7 +143,12 @@ TEST(Checksums, LinesOfSha256sum) {
       one + "  m-symbol.json\n" + two + " *m.params\r\n" + one + "  ./x\n" + one + "  ../y\n" + one + "  1/z\n# comment\n",
       "https://host/SHA256SUMS");
   ASSERT_TRUE(sums.ok()) << sums.status().to_string();
-  EXPECT_EQ(sums->size(), 3u) << "names in other directories do not count";
+  EXPECT_TRUE(check_names(*sums, {"y", "x"}, "SHA256SUMS").ok());
+  const Status others = check_names(*sums, {"y", "z"}, "https://host/SHA256SUMS");
+  EXPECT_EQ(others.code(), StatusCode::kDataLoss) << "names in other directories do not count";
+  EXPECT_TRUE(says(others.message(), {"https://host/SHA256SUMS", "'y'", "'../y'", "and 4 more", "sha256sum *"}));
+  EXPECT_TRUE(parse_checksums(one + "  a/x\n" + two + "  a/x\n", "SHA256SUMS").ok());
+  EXPECT_TRUE(check_names({}, {"y"}, "SHA256SUMS").ok());
   EXPECT_EQ(sums->at("m-symbol.json"), one);
   EXPECT_EQ(sums->at("m.params"), std::string(64, 'b'));
   EXPECT_TRUE(sums->contains("x"));
