@@ -92,14 +92,23 @@ Result<UniqueFd> open_directory(const std::string& path) {
   return directory;
 }
 
-// Others may use a directory that they may enter, such as a home: it is theirs to keep unless only daemons have used it. One of
-// mode 0710 with a lock is that of a daemon with a socket_group, whatever else a user has put there.
+// A daemon of this user has served here. Only this user can have made both, and no other program leaves the two of them.
+bool has_been_ours(int directory) {
+  const auto is_private = [&](const char* name, mode_t kind) {
+    struct stat info {};
+    return ::fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && info.st_uid == ::geteuid() &&
+           (info.st_mode & (S_IFMT | 0077)) == kind;
+  };
+  return is_private("lock", S_IFREG) && is_private("lanes", S_IFDIR);
+}
+
+// Others may use a directory that they may enter, such as a home: it is theirs to keep unless only daemons have used it. One that
+// has been ours was made private then, so whoever opened it since, such as systemd at each start with RuntimeDirectoryMode=0755,
+// opened a daemon's directory.
 Status check_private(const UniqueFd& directory, const std::string& path) {
-  struct stat info {
-  }, lock{};
+  struct stat info {};
   if (::fstat(directory.get(), &info) != 0) return status_from_errno("look at", path, errno);
-  if ((info.st_mode & 0077) == 0) return {};
-  if ((info.st_mode & 0777) == 0710 && ::fstatat(directory.get(), "lock", &lock, AT_SYMLINK_NOFOLLOW) == 0) return {};
+  if ((info.st_mode & 0077) == 0 || has_been_ours(directory.get())) return {};
   SHOAL_ASSIGN_OR_RETURN(const std::string foreign, foreign_name(directory.get(), path));
   if (foreign.empty()) return {};
   return permission_denied(

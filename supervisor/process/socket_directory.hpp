@@ -23,7 +23,7 @@ Result<std::string> random_name();
 class SocketDirectory {
  public:
   /// Creates the directory if it is missing, takes its lock and makes it private. One that others may enter is taken only if it
-  /// is empty, or has only what a daemon left there.
+  /// is empty, has only what a daemon left there, or has been that of a daemon of this user, which left its lock and its lanes.
   ///   path    absolute
   ///   Errors  kFailedPrecondition: another daemon has it (its pid is named). kPermissionDenied: it, or its lock,
   ///           belongs to another user, or others may enter it and it has files of theirs. kInvalidArgument: it is a symbolic

@@ -177,10 +177,50 @@ TEST_F(SocketDirectoryTest, TakesAWideOneThatIsEmptyOrHasOnlyADaemonsFiles) {
   EXPECT_TRUE(SocketDirectory::open(path.string()).ok());
   EXPECT_EQ(mode_of(path), 0700u);
   EXPECT_FALSE(fs::exists(path / "c12"));
+}
+
+TEST_F(SocketDirectoryTest, TakesItsOwnAgainWhateverElseIsThere) {
+  const fs::path path = root_ / "a";
+  ASSERT_TRUE(SocketDirectory::open(path.string()).ok());
   std::ofstream(path / "notes.txt") << "x";
-  ASSERT_EQ(::chmod(path.c_str(), 0710), 0);  // of a daemon with a socket_group
-  EXPECT_TRUE(SocketDirectory::open(path.string()).ok());
-  EXPECT_EQ(mode_of(path), 0700u);
+  for (const mode_t mode : {0710, 0755, 0777}) {  // of a daemon with a socket_group; RuntimeDirectoryMode of systemd
+    ASSERT_EQ(::chmod(path.c_str(), mode), 0);
+    const auto again = SocketDirectory::open(path.string());
+    EXPECT_TRUE(again.ok()) << again.status().to_string();
+    EXPECT_EQ(mode_of(path), 0700u);
+    EXPECT_EQ(text_of(path / "notes.txt"), "x");
+  }
+}
+
+// Other programs have files called "lock", and others may put things into a directory that they may write to.
+TEST_F(SocketDirectoryTest, ALockThatIsNotOursProvesNothing) {
+  const fs::path home = root_ / "home", lock = home / "lock", lanes = home / "lanes";
+  const auto refuses = [&](const char* what, const auto& change) {
+    fs::remove_all(home);
+    EXPECT_TRUE(SocketDirectory::open(home.string()).ok());
+    std::ofstream(home / ".profile") << "x";
+    change();
+    EXPECT_EQ(::chmod(home.c_str(), 0755), 0);
+    const Status refused = SocketDirectory::open(home.string()).status();
+    EXPECT_EQ(refused.code(), StatusCode::kPermissionDenied) << what << ": " << refused.to_string();
+    EXPECT_TRUE(says(refused.message(), {home.string(), "is not a daemon's"})) << what;
+    EXPECT_EQ(mode_of(home), 0755u) << what;
+  };
+  refuses("no lock", [&] { fs::remove(lock); });
+  refuses("no lanes", [&] { fs::remove(lanes); });
+  refuses("a lock that others may read", [&] { EXPECT_EQ(::chmod(lock.c_str(), 0644), 0); });
+  refuses("lanes that others may enter", [&] { EXPECT_EQ(::chmod(lanes.c_str(), 0755), 0); });
+  refuses("a link", [&] {
+    fs::rename(lock, root_ / "lock");
+    fs::create_symlink(root_ / "lock", lock);
+  });
+  refuses("a link to lanes", [&] {
+    fs::rename(lanes, root_ / "lanes");
+    fs::create_directory_symlink(root_ / "lanes", lanes);
+  });
+  if (::geteuid() != 0) return;  // only root can give files away
+  refuses("a stranger's lock", [&] { EXPECT_EQ(::chown(lock.c_str(), 64321, 64321), 0); });
+  refuses("a stranger's lanes", [&] { EXPECT_EQ(::chown(lanes.c_str(), 64321, 64321), 0); });
 }
 
 TEST_F(SocketDirectoryTest, ASecondOwnerLocksNoGroupOut) {
