@@ -56,6 +56,12 @@ std::string names_of(std::span<const TensorSpec> specs) {
   return names;
 }
 
+std::string names_and_shapes(std::span<const TensorSpec> specs) {
+  std::string text;
+  for (const TensorSpec& spec : specs) text += format("{}{} {}", text.empty() ? "" : ", ", spec.name, shape_text(spec));
+  return text;
+}
+
 std::string shape_text(const TensorSpec& spec) {
   if (spec.shape.rank() <= 0) return spec.shape.to_string();
   std::string text;

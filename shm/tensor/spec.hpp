@@ -23,6 +23,8 @@ Status check_input_name(std::string_view model, std::span<const TensorSpec> inpu
 
 /// "data, ids"
 std::string names_of(std::span<const TensorSpec> specs);
+/// "data 1x3x224x224, ids 1x8"
+std::string names_and_shapes(std::span<const TensorSpec> specs);
 /// The shape as text: "?x3x224..640x224..640".
 std::string shape_text(const TensorSpec& spec);
 /// Parses a range as in model.toml and on the command line, and writes it the same way: "224..640", "1..".

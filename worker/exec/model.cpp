@@ -5,6 +5,7 @@
 
 #include "shm/base/cache_directory.hpp"
 #include "shm/base/errors.hpp"
+#include "shm/tensor/spec.hpp"
 #include "worker/exec/backend.hpp"
 #include "worker/exec/graph_hash.hpp"
 #include "worker/exec/graph_plan.hpp"
@@ -202,7 +203,7 @@ class ModelOnDevice : public Model {
 
   Result<std::shared_ptr<const PlannedProgram>> program_for(const InputSet& set, std::vector<std::string>& notes) {
     Graph graph = graph_;
-    SHOAL_RETURN_IF_ERROR(infer(graph, set));
+    if (const Status fits = infer(graph, set); !fits.ok()) return fits.with_context("compiling " + names_and_shapes(set));
     return builder_.build(graph, weights_, choices_, notes);
   }
 

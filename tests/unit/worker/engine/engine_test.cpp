@@ -78,6 +78,18 @@ TEST_F(EngineTest, DescribesWhatStaysThatWayWhereLargerInputsAreRefused) {
   EXPECT_EQ(Engine::load(directory_).value().describe().value().outputs.at(0).shape, (Shape{-1, 3, 4, 4}));
 }
 
+// The layer that refuses them may be far from the input.
+TEST_F(EngineTest, SizesThatALayerRefusesAreNamed) {
+  const std::map<std::string, std::string> halving{{"kernel", "(2, 2)"}, {"stride", "(2, 2)"}, {"pool_type", "max"}};
+  test::write_checkpoint(directory_, "net", {{"Pooling", "pool0", halving, {}}, {"Pooling", "pool1", halving, {}}},
+                         R"([1, 3, "2..64", "2..64"])");
+  EXPECT_TRUE(test::says(Engine::load(directory_).status().message(), {"'net'", "data 1x3x2x2", "'pool1'"}));
+  std::ofstream(directory_ / "model.toml", std::ios::app) << "shapes = [{data = [1, 3, 8, 8]}]\n";
+  const Status refused =
+      Engine::load(directory_).value().run({{"data", Tensor::create(DType::kFloat32, {1, 3, 2, 2}).value()}}).status();
+  EXPECT_TRUE(test::says(refused.message(), {"'net'", "data 1x3x2x2", "'pool1'"}));
+}
+
 TEST_F(EngineTest, MistakesAreNamed) {
   Engine engine = Engine::load(directory_).value();
   const Tensor good = tensor_of(Shape{1, 2}, {1, 2});
