@@ -23,8 +23,8 @@ Result<Checksums> parse_checksums(std::string_view text, const std::string& what
 
 /// Whoever puts SHA256SUMS beside a model wants it verified, so sums of other files only are a mistake.
 ///   files   of the model, beside SHA256SUMS
-///   Errors  kDataLoss: there are sums, and none is for one of `files`; names `what`, one of these, a name that is there, and what
-///           to do
+///   Errors  kDataLoss: there are sums, and none is for one of `files`; names `what`, one of these, a name that is there, and
+///           what to do
 Status check_names(const Checksums& checksums, const std::vector<std::string>& files, const std::string& what);
 
 /// Errors: kDataLoss: `name` is there, with another sum than `found`; names `what` and both sums

@@ -2,12 +2,15 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/inotify.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstring>
 
 #include "shm/base/clock.hpp"
 #include "shm/base/errors.hpp"
@@ -25,6 +28,8 @@ constexpr std::size_t kShareOfWaiting = 2;  // of the places that others leave, 
 constexpr std::size_t kShareForFirst = 4;   // of the places; a user's second connection does not wait for these
 // Connections are accepted faster than they are let in. So who comes again and again keeps nobody waiting in the backlog.
 constexpr int kAcceptancesPerSecond = 5000;
+// Whoever removes the attach socket may go on to remove the rest.
+constexpr std::uint64_t kRestoreNs = 1'000'000'000;
 constexpr int kMostPerTurn = 16;  // clients handled before requests have their turn again
 
 UniqueFd open_reserve() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
@@ -60,6 +65,7 @@ Clients::Clients(const Clock& clock, const SocketDirectory& directory, EventLoop
       observer_(observer),
       log_(log),
       reserve_(open_reserve()),
+      restore_(timers, Timer::Kind::kClock, [this](std::uint64_t) { restore_attach(); }),
       looks_(kLooksPerSecond),
       accept_again_(timers, Timer::Kind::kClock,
                     [this](std::uint64_t now_ns) {
@@ -86,6 +92,7 @@ void Clients::limit_connections(std::size_t limit, int per_second) {
 
 Clients::~Clients() {
   if (listener_) loop_.hang_up(std::move(listener_));
+  if (notices_) loop_.forget(notices_.get());
   while (auto arrival = arrivals_.take()) loop_.hang_up(std::move(arrival->connection), arrival->user);
   for (const auto& [id, client] : clients_) {
     if (client->attach) loop_.hang_up(std::move(client->attach), client->uid);
@@ -94,8 +101,44 @@ Clients::~Clients() {
 }
 
 Status Clients::listen() {
-  SHOAL_ASSIGN_OR_RETURN(listener_, wire::listen_at(directory_.attach_path(), SOCK_SEQPACKET, kBacklog));
+  SHOAL_ASSIGN_OR_RETURN(UniqueFd listener, wire::listen_at(directory_.attach_path(), SOCK_SEQPACKET, kBacklog));
+  if (listener_) loop_.hang_up(std::move(listener_));
+  listener_ = std::move(listener);
+  accept_again_.clear();
+  watch_attach_file();
   return watch_listener();
+}
+
+// Its number of links and its name change when it is removed or renamed. Clients come and go without changing either.
+void Clients::watch_attach_file() {
+  if (!notices_) {
+    notices_.reset(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+    if (notices_ && !loop_.watch(notices_.get(), [this] { attach_file_changed(); }).ok()) notices_.reset();
+  }
+  if (!notices_ || ::inotify_add_watch(notices_.get(), directory_.attach_path().c_str(), IN_ATTRIB | IN_MOVE_SELF) < 0)
+    log_.warn("attach_unwatched path={} reason=\"{}\"", directory_.attach_path(), std::strerror(errno));
+}
+
+void Clients::attach_file_changed() {
+  std::array<char, 4096> notices;
+  while (::read(notices_.get(), notices.data(), notices.size()) > 0) continue;
+  if (!directory_.has_attach()) restore_.set(clock_.now_ns() + kRestoreNs);  // else share_with() has changed its mode
+}
+
+// Clients that are connected notice nothing. Without the file nobody else could connect, and the lock keeps the next daemon out.
+void Clients::restore_attach() {
+  if (directory_.has_attach()) return;
+  if (const Status ours = directory_.check_ours(); !ours.ok()) {
+    log_.error("attach_lost path={} reason=\"{}\" do=\"restart shoald: until then no client can connect\"",
+               directory_.attach_path(), ours.message());
+    return;
+  }
+  accept_clients();  // those that have connected
+  Status restored = listen();
+  if (restored.ok()) restored = directory_.share_with(access_.socket_group);
+  if (restored.ok()) return log_.warn("attach_restored path={}: somebody had removed it", directory_.attach_path());
+  log_.error("attach_lost path={} reason=\"{}\"", directory_.attach_path(), restored.message());
+  restore_.set(clock_.now_ns() + kRestoreNs);
 }
 
 Status Clients::watch_listener() {

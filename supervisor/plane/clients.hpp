@@ -88,7 +88,7 @@ class Clients {
   Clients(const Clients&) = delete;
   Clients& operator=(const Clients&) = delete;
 
-  /// Opens the attach socket.
+  /// Opens the attach socket. If somebody removes it later, makes it anew.
   Status listen();
   /// Returns null for a client that is unknown or gone.
   Client* find(std::uint64_t id);
@@ -154,6 +154,9 @@ class Clients {
   static constexpr const char* kNoDescriptors = "the daemon has no file descriptors left";
 
   Status watch_listener();
+  void watch_attach_file();
+  void attach_file_changed();
+  void restore_attach();
   void pause_accepting(std::uint64_t until_ns);
   void accept_clients();
   Status arrive(UniqueFd connection);
@@ -185,6 +188,8 @@ class Clients {
   ClientObserver& observer_;
   Logger& log_;
   UniqueFd listener_, reserve_;
+  UniqueFd notices_;  // of inotify, about the attach socket's file
+  Timer restore_;     // that file is made anew then
   std::string refusal_;
   AccessRules access_;
   HoleFinder holes_;

@@ -216,6 +216,22 @@ Status SocketDirectory::share_with(std::optional<gid_t> group) const {
   return change(::fchmod(directory_.get(), 0710), path_);
 }
 
+bool SocketDirectory::has_attach() const {
+  struct stat info {};
+  return ::fstatat(directory_.get(), "attach", &info, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
+}
+
+Status SocketDirectory::check_ours() const {
+  const auto is_same = [](const UniqueFd& ours, const std::string& path) {
+    struct stat own {
+    }, there{};
+    return ::fstat(ours.get(), &own) == 0 && ::lstat(path.c_str(), &there) == 0 && own.st_dev == there.st_dev &&
+           own.st_ino == there.st_ino;
+  };
+  if (is_same(directory_, path_) && is_same(lock_, path_ + "/lock")) return {};
+  return unavailable("{} or its lock was removed, or replaced", path_);
+}
+
 void SocketDirectory::sweep() const {
   sweep_sockets(directory_.get(), is_our_socket);
   sweep_sockets(lanes_.get(), [](std::string_view) { return true; });  // a zygote that was taken over may choose any name

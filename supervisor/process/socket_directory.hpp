@@ -39,6 +39,10 @@ class SocketDirectory {
   ///   Errors  kPermissionDenied: this process is neither root's nor a member of the group. Names group and directory. Then only
   ///           this user may enter.
   Status share_with(std::optional<gid_t> group) const;
+  /// Whether the attach socket, or whatever has its name, is there. A cleaner of /tmp may have removed it.
+  bool has_attach() const;
+  /// Errors: kUnavailable: the directory or its lock was removed or replaced, so another daemon may serve there.
+  Status check_ours() const;
   const std::string& path() const { return path_; }
   std::string attach_path() const { return path_ + "/attach"; }
   std::string client_path(std::uint64_t client) const { return path_ + "/c" + std::to_string(client); }

@@ -54,6 +54,20 @@ struct Load {
   std::vector<std::thread> threads;
 };
 
+// A cleaner of /tmp may do that. Otherwise `shoal status` finds no daemon, and a new daemon finds this one.
+TEST(Survival, AnAttachSocketThatWasRemovedIsMadeAgain) {
+  const DaemonFixture daemon;
+  Pool before = daemon.connect();
+  EXPECT_TRUE(before.predict("echo", {{"data", counting({64})}}).ok());
+  const std::string attach = daemon.directory() + "/attach";
+  ASSERT_EQ(::unlink(attach.c_str()), 0);
+  EXPECT_TRUE(before.predict("echo", {{"data", counting({64})}}).ok());
+  ASSERT_TRUE(daemon.logs("attach_restored"));
+  Pool after = daemon.connect();
+  EXPECT_TRUE(after.predict("echo", {{"data", counting({64})}}).ok());
+  EXPECT_EQ(daemon.stats().at("supervisor").at("pid"), daemon.pid());
+}
+
 TEST(Survival, NothingIsLostWhenWorkersAreKilledUnderLoad) {
   const DaemonFixture daemon({.models = {"echo=builtin:identity,workers=4"}});
   Load load(daemon);

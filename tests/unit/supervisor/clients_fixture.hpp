@@ -79,6 +79,9 @@ class ClientsTest : public testing::Test {
   void serve() {  // connections and messages are there already: the sockets are local
     for (int i = 0; i < 4; ++i) loop_.run_ready();
   }
+  void run_next_timer() {
+    if (timers_.next_ns()) timers_.run_due(*timers_.next_ns());
+  }
   static wire::ControlMessage receive(const UniqueFd& socket) {
     auto received = wire::receive_control(socket.get());
     EXPECT_TRUE(received.ok()) << received.status().to_string();

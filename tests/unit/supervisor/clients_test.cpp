@@ -40,6 +40,70 @@ TEST_F(ClientsTest, SilentClientsAreDisconnectedAFewAtATimeAndOthersAreNot) {
   for (const UniqueFd& one : silent) expect_refused(one, StatusCode::kUnavailable, "no ATTACH within 2 s");
 }
 
+// A cleaner of /tmp removes old files.
+TEST_F(ClientsTest, AnAttachSocketThatWasRemovedIsMadeAgain) {
+  const std::string path = directory_.attach_path();
+  const auto mode = [&] {
+    struct stat info {};
+    return ::stat(path.c_str(), &info) == 0 ? info.st_mode & 0777 : 0;
+  };
+  ASSERT_TRUE(directory_.share_with(::getegid()).ok());
+  clients_.set_access({.socket_group = ::getegid()});
+  UniqueFd first = attach();
+  ASSERT_TRUE(wire::send_control(first.get(), {.kind = wire::ControlKind::kBound}).ok());
+  serve();
+  clients_.welcomed(*clients_.find(1));
+  for (const bool is_renamed : {false, true, false}) {
+    std::vector<UniqueFd> waiting;  // more than are accepted in one turn
+    for (int i = 0; i < 20; ++i) waiting.push_back(connect());
+    is_renamed ? fs::rename(path, scratch_.path("elsewhere")) : static_cast<void>(fs::remove(path));
+    loop_.run_ready();
+    EXPECT_FALSE(fs::exists(path)) << "its remover may go on with the lock";
+    run_next_timer();
+    ASSERT_TRUE(fs::is_socket(path));
+    EXPECT_EQ(mode(), 0660u) << "of socket_group";
+    for (const UniqueFd& one : waiting) EXPECT_TRUE(wire::send_control(one.get(), hello()).ok());
+    serve();
+    for (const UniqueFd& one : waiting) EXPECT_EQ(receive(one).kind, wire::ControlKind::kPath) << "it had connected before";
+    attach();
+    waiting.clear();
+    serve();
+  }
+  EXPECT_NE(clients_.find(1), nullptr) << "it goes on";
+}
+
+TEST_F(ClientsTest, AnAttachSocketIsMadeAgainWhenThereAreDescriptorsAgain) {
+  fs::remove(directory_.attach_path());
+  {
+    const test::NoDescriptors none;
+    serve();
+    for (int i = 0; i < 3; ++i) run_next_timer();
+    EXPECT_FALSE(fs::exists(directory_.attach_path()));
+  }
+  for (int i = 0; i < 3 && !fs::exists(directory_.attach_path()); ++i) run_next_timer();
+  attach();
+}
+
+// The next daemon is about to make its own there.
+TEST_F(ClientsTest, NoAttachSocketIsMadeWhereTheLockIsAnothers) {
+  fs::remove(scratch_.path("lock"));
+  scratch_.write("lock", "1");
+  fs::remove(directory_.attach_path());
+  serve();
+  run_next_timer();
+  EXPECT_FALSE(fs::exists(directory_.attach_path()));
+}
+
+TEST_F(ClientsTest, NoAttachSocketIsMadeInAnotherDirectory) {
+  const test::ScratchDirectory elsewhere;
+  fs::rename(scratch_.path(), elsewhere.path("moved"));
+  fs::create_directory(scratch_.path());
+  fs::remove(elsewhere.path("moved/attach"));
+  serve();
+  run_next_timer();
+  EXPECT_FALSE(fs::exists(directory_.attach_path()) || fs::exists(elsewhere.path("moved/attach")));
+}
+
 TEST_F(ClientsTest, AClientHearsItWhenTheDaemonHasNoDescriptorsLeft) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP()
