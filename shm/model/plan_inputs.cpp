@@ -13,16 +13,6 @@ const TensorSpec* find(std::span<const TensorSpec> specs, std::string_view name)
   return found == specs.end() ? nullptr : &*found;
 }
 
-Status check_names(std::span<const TensorSpec> given, std::span<const TensorSpec> graph_inputs, std::string_view key,
-                   const std::string& where) {
-  for (const TensorSpec& spec : given) {
-    if (find(graph_inputs, spec.name)) continue;
-    return invalid_argument("{}: '{}' names an input '{}' that the model does not have; it has {}", where, key, spec.name,
-                            names_of(graph_inputs));
-  }
-  return {};
-}
-
 /// The common shape of the input in all sets: -1 where they differ. Nothing if the ranks differ or a set does not name the input.
 std::optional<Shape> common_shape(const std::vector<std::vector<TensorSpec>>& sets, const std::string& name) {
   std::optional<Shape> common;
@@ -139,7 +129,7 @@ std::set<std::string> named_inputs(const ModelConfig& config) {
 }
 
 Result<InputPlan> plan_inputs(const ModelConfig& config, std::span<const TensorSpec> graph_inputs, const std::string& where) {
-  SHOAL_RETURN_IF_ERROR(check_names(config.inputs, graph_inputs, "inputs", where));
+  SHOAL_RETURN_IF_ERROR(check_input_names(where, graph_inputs, {}, named_inputs(config)).with_context("configuration"));
   InputPlan plan;
   std::vector<TensorSpec> as_trained;
   for (const TensorSpec& graph_input : graph_inputs) {
@@ -150,7 +140,6 @@ Result<InputPlan> plan_inputs(const ModelConfig& config, std::span<const TensorS
     plan.inputs.push_back(std::move(spec));
   }
   for (const std::vector<TensorSpec>& given : config.shapes) {
-    SHOAL_RETURN_IF_ERROR(check_names(given, graph_inputs, "shapes", where));
     SHOAL_ASSIGN_OR_RETURN(std::vector<TensorSpec> set, concrete_set(given, plan.inputs, config.state, where));
     plan.input_sets.push_back(std::move(set));
   }

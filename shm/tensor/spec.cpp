@@ -23,6 +23,10 @@ std::optional<std::int64_t> parse_size(std::string_view text) {
   return is_size ? std::optional(size) : std::nullopt;
 }
 
+bool has_input(std::span<const TensorSpec> inputs, std::span<const std::string> ignored, std::string_view name) {
+  return std::ranges::count(inputs, name, &TensorSpec::name) > 0 || std::ranges::count(ignored, name) > 0;
+}
+
 }  // namespace
 
 Status check_matches(const TensorSpec& spec, DType dtype, const Shape& shape, std::string_view what) {
@@ -46,8 +50,18 @@ Status check_matches(const TensorSpec& spec, DType dtype, const Shape& shape, st
 
 Status check_input_name(std::string_view model, std::span<const TensorSpec> inputs, std::span<const std::string> ignored,
                         std::string_view name) {
-  if (std::ranges::count(inputs, name, &TensorSpec::name) > 0 || std::ranges::count(ignored, name) > 0) return {};
-  return invalid_argument("model '{}' has no input '{}' (it has: {})", model, name, names_of(inputs));
+  if (has_input(inputs, ignored, name)) return {};
+  return check_input_names(format("model '{}'", model), inputs, ignored, {std::string(name)});
+}
+
+Status check_input_names(std::string_view where, std::span<const TensorSpec> inputs, std::span<const std::string> ignored,
+                         const std::set<std::string>& names) {
+  std::string unknown;
+  for (const std::string& name : names) {
+    if (!has_input(inputs, ignored, name)) unknown += format("{}'{}'", unknown.empty() ? "" : ", ", name);
+  }
+  if (unknown.empty()) return {};
+  return invalid_argument("{} has no input {} (it has: {})", where, unknown, names_of(inputs));
 }
 
 std::string names_of(std::span<const TensorSpec> specs) {

@@ -1,6 +1,7 @@
 // Checks a tensor against the description of a model's input.
 #pragma once
 
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +21,12 @@ Status check_matches(const TensorSpec& spec, DType dtype, const Shape& shape, st
 ///   Errors  kInvalidArgument: names the inputs that it has
 Status check_input_name(std::string_view model, std::span<const TensorSpec> inputs, std::span<const std::string> ignored,
                         std::string_view name);
+
+/// Whether it has inputs of these names, or ignores them.
+///   where   names the model in the error: "model 'resnet'"
+///   Errors  kInvalidArgument: all names that it does not have, and the inputs that it has
+Status check_input_names(std::string_view where, std::span<const TensorSpec> inputs, std::span<const std::string> ignored,
+                         const std::set<std::string>& names);
 
 /// "data, ids"
 std::string names_of(std::span<const TensorSpec> specs);

@@ -46,6 +46,14 @@ class Run(ShoalTest):
         self.assertEqual(len(set(files)), 2)
         self.assertEqual(read_npy(outputs[0]["file"])[1], [0, 1])
 
+    def test_all_inputs_that_the_model_does_not_have_are_named_at_once(self):
+        prefix = self.checkpoint("copy", [("null", "data", [], {}), ("_copy", "same", [0], {})], [1])
+        source = write_npy(self.tmp / "x.npy", (1,), [1])
+        inputs = [word for name in ("nope", "data", "dta") for word in ("--input", f"{name}={source}")]
+        self.assert_fails(shoal("run", prefix, *inputs, "--output", self.tmp / "out"), 1, "no input 'dta', 'nope' (it has: data)")
+        for words in (inputs, ["--shape", "nope=1", "--shape", "data=1", "--shape", "dta=1"]):
+            self.assert_fails(shoal("bench", prefix, *words), 1, "no input 'dta', 'nope' (it has: data)")
+
     def test_a_path_means_one_checkpoint_or_an_error_lists_them(self):
         nodes = [("null", "data", [], {}), ("_copy", "same", [0], {})]
         source = write_npy(self.tmp / "x.npy", (1,), [1])

@@ -44,11 +44,17 @@ Result<Checkpoint> look_into(const std::string& path, const Tensors& given = {})
   return checkpoint;
 }
 
+Status check_names(const Checkpoint& checkpoint, const std::set<std::string>& names) {
+  return check_input_names(format("model '{}'", checkpoint.name), checkpoint.inputs, checkpoint.labels, names);
+}
+
 /// The set of inputs to compile for, without labels and without states that are left out.
 Result<std::vector<TensorSpec>> input_set(const Checkpoint& checkpoint, const Tensors& given) {
+  std::set<std::string> names;
+  for (const NamedTensor& tensor : given) names.insert(tensor.name);
+  SHOAL_RETURN_IF_ERROR(check_names(checkpoint, names));
   std::vector<TensorSpec> set;
   for (const auto& [name, tensor] : given) {
-    SHOAL_RETURN_IF_ERROR(check_input_name(checkpoint.name, checkpoint.inputs, checkpoint.labels, name));
     if (std::ranges::count(checkpoint.labels, name) > 0) continue;
     if (std::ranges::count(set, name, &TensorSpec::name) > 0)
       return invalid_argument("model '{}': input '{}' is given twice", checkpoint.name, name);
@@ -112,8 +118,9 @@ Result<Engine> load_for_shapes(const std::string& path, EngineOptions options, s
   const Working working = loading(path);
   if (shapes.empty()) return load_visibly(path, options, working);
   SHOAL_ASSIGN_OR_RETURN(const Checkpoint checkpoint, look_into(path));
-  for (const TensorSpec& input : shapes)
-    SHOAL_RETURN_IF_ERROR(check_input_name(checkpoint.name, checkpoint.inputs, checkpoint.labels, input.name));
+  std::set<std::string> names;
+  for (const TensorSpec& input : shapes) names.insert(input.name);
+  SHOAL_RETURN_IF_ERROR(check_names(checkpoint, names));
   if (!checkpoint.has_shapes()) options.shapes = {std::vector(shapes.begin(), shapes.end())};
   return load_visibly(path, options, working);
 }

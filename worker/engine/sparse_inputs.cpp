@@ -1,6 +1,7 @@
 #include "worker/engine/sparse_inputs.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "shm/base/errors.hpp"
@@ -17,12 +18,9 @@ class Parts {
   Parts(ModelConfig& config, Graph& graph, const std::string& name, bool is_csr)
       : config_(config), graph_(graph), name_(name), is_csr_(is_csr) {}
 
+  /// The graph has an input of that name.
   Status take(const std::string& where) {
     const auto place = std::ranges::find_if(graph_.inputs, [&](ValueId id) { return graph_.value(id).name == name_; });
-    if (place == graph_.inputs.end()) {
-      return invalid_argument("{}: 'sparse' names an input '{}' that the model does not have; it has {}", where, name_,
-                              names_of(graph_.input_specs()));
-    }
     const ValueId whole = *place;
     TensorSpec spec{name_, graph_.value(whole).dtype, graph_.value(whole).shape};
     if (is_csr_ && spec.shape.rank() == 2) spec.shape[0] = -1;  // the batch of its training; the model takes any
@@ -136,6 +134,9 @@ class Parts {
 
 Status take_sparse_inputs(ModelConfig& config, Graph& graph, const std::string& where) {
   const auto sparse = config.sparse;
+  std::set<std::string> names;
+  for (const auto& [name, storage] : sparse) names.insert(name);
+  SHOAL_RETURN_IF_ERROR(check_input_names(where, graph.input_specs(), {}, names).with_context("'sparse'"));
   for (const auto& [name, storage] : sparse) SHOAL_RETURN_IF_ERROR(Parts(config, graph, name, storage == "csr").take(where));
   return {};
 }

@@ -4,8 +4,10 @@
 #include <charconv>
 #include <cstring>
 #include <random>
+#include <set>
 
 #include "shm/base/errors.hpp"
+#include "shm/tensor/spec.hpp"
 #include "shoal/numbers.hpp"
 
 namespace shoal::tool {
@@ -39,18 +41,6 @@ Status fill(Tensor& tensor, const std::string& name, std::mt19937_64& random) {
   return Numbers(values).copy_to(tensor.view(), name);
 }
 
-Status check_names(const ModelInfo& info, const Tensors& files, std::span<const TensorSpec> shapes) {
-  const auto check = [&](const std::string& option, const std::string& name) {
-    if (std::ranges::count(info.inputs, name, &TensorSpec::name) > 0) return Status();
-    std::string names;
-    for (const TensorSpec& input : info.inputs) names += (names.empty() ? "" : ", ") + input.name;
-    return not_found("{} {}: model '{}' has no such input (it has: {})", option, name, info.name, names);
-  };
-  for (const NamedTensor& file : files) SHOAL_RETURN_IF_ERROR(check("--input", file.name));
-  for (const TensorSpec& shape : shapes) SHOAL_RETURN_IF_ERROR(check("--shape", shape.name));
-  return {};
-}
-
 Shape shape_of(const TensorSpec& input, std::span<const TensorSpec> shapes) {
   const auto given = std::ranges::find(shapes, input.name, &TensorSpec::name);
   if (given != shapes.end()) return given->shape;
@@ -79,7 +69,10 @@ Result<std::vector<TensorSpec>> parse_shapes(std::span<const std::string> argume
 
 Result<Tensors> make_inputs(const Client& client, const ModelInfo& info, const Tensors& files, std::span<const TensorSpec> shapes,
                             std::uint64_t seed) {
-  SHOAL_RETURN_IF_ERROR(check_names(info, files, shapes));
+  std::set<std::string> names;
+  for (const NamedTensor& file : files) names.insert(file.name);
+  for (const TensorSpec& shape : shapes) names.insert(shape.name);
+  SHOAL_RETURN_IF_ERROR(check_input_names(format("model '{}'", info.name), info.inputs, {}, names));
   std::mt19937_64 random(seed);
   Tensors inputs;
   for (const TensorSpec& input : info.inputs) {

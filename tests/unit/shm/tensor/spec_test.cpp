@@ -22,6 +22,15 @@ TEST(Spec, NamesTheInputTheDimensionAndItsRange) {
             "input 'data' has shape 1x4x40x40 (wants ?x3x32..64x1..)");
 }
 
+TEST(Spec, NamesAllInputsThatAModelDoesNotHave) {
+  const std::vector<TensorSpec> inputs{{"data"}, {"ids"}};
+  const std::vector<std::string> ignored{"label"};
+  EXPECT_TRUE(check_input_names("model 'net'", inputs, ignored, {"ids", "label"}).ok());
+  const Status wrong = check_input_names("model 'net'", inputs, ignored, {"dta", "ids", "label", "lable"});
+  EXPECT_EQ(wrong.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(wrong.message(), "model 'net' has no input 'dta', 'lable' (it has: data, ids)");
+}
+
 TEST(Spec, ReadsRangesAsTheyAreWritten) {
   for (const char* text : {"224..640", "1..", "5..5", "0..3"}) {
     const auto range = parse_range(text);
