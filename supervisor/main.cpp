@@ -21,6 +21,7 @@
 #include "shm/base/fetch_timeout.hpp"
 #include "shm/base/helper_program.hpp"
 #include "shm/wire/local_address.hpp"
+#include "supervisor/command_line.hpp"
 #include "supervisor/daemon.hpp"
 #include "supervisor/process/socket_directory.hpp"
 #include "supervisor/stream_guard.hpp"
@@ -141,20 +142,8 @@ int serve(DaemonOptions options, const std::string& worker) {
 int main(int argc, char** argv) try {
   CLI::App app(kDescription, "shoald");
   app.footer(kExamples);
-  std::vector<std::string> model_arguments;
-  std::string config, worker, socket_group;
-  app.add_option("--model", model_arguments,
-                 "NAME=PATH[,workers=N,contexts=N,threads=N,device=D,...]: serve the checkpoint at PATH, which may be a URL; may "
-                 "be repeated")
-      ->allow_extra_args(false);
-  app.add_option("--config", config, "TOML file with tables [models.NAME]");
-  app.add_option("--worker", worker, "the shoal-worker to run instead of the one beside this binary");
-  app.add_option("--socket-group", socket_group,
-                 "NAME or number of the group whose members may attach, too, instead of the configuration's socket_group");
-  app.add_option_function<std::string>(
-         "--log-format", [](const std::string& format) { ::setenv("SHOAL_LOG_FORMAT", format.c_str(), 1); },
-         "text: an event, then key=value; or json: an object per line. Default: $SHOAL_LOG_FORMAT, else text")
-      ->check(CLI::IsMember({"text", "json"}));
+  CommandLine line;
+  add_options(app, line);
   app.set_version_flag("--version", "shoald " SHOAL_VERSION);
   try {
     app.parse(argc, argv);
@@ -162,23 +151,24 @@ int main(int argc, char** argv) try {
     return app.exit(error) == 0 ? kSuccess : kUsage;
   }
 
-  if (config.empty() && model_arguments.empty())
+  if (!line.log_format.empty()) ::setenv("SHOAL_LOG_FORMAT", line.log_format.c_str(), 1);
+  if (line.config.empty() && line.models.empty())
     return fail(invalid_argument("no model to serve: give --model NAME=PATH or --config FILE (see --help)"), kUsage);
   DaemonOptions options;
-  for (const std::string& argument : model_arguments) {
+  for (const std::string& argument : line.models) {
     auto parsed = parse_model_argument(argument);
     if (!parsed.ok()) return fail(parsed.status().with_context("--model"), kUsage);
     if (std::ranges::count(options.fleet.models, parsed->name, &ModelRequest::name) > 0)
       return fail(invalid_argument("model '{}' is given twice", parsed->name), kUsage);
     options.fleet.models.push_back(*std::move(parsed));
   }
-  if (!socket_group.empty()) {
-    const auto group = find_group(socket_group);
+  if (!line.socket_group.empty()) {
+    const auto group = find_group(line.socket_group);
     if (!group.ok()) return fail(group.status(), kUsage);
     options.socket_group = *group;
   }
-  if (!config.empty()) options.fleet.configuration_file = fs::absolute(config);
-  return serve(std::move(options), worker);
+  if (!line.config.empty()) options.fleet.configuration_file = fs::absolute(line.config);
+  return serve(std::move(options), line.worker);
 } catch (const std::exception& error) {  // for example of std::filesystem, when the working directory was removed
   return fail(internal_error("{}", error.what()), kAtFault);
 }

@@ -1,3 +1,5 @@
+#include "shm/model/presets.hpp"
+
 #include "shm/base/errors.hpp"
 #include "shm/model/model_config.hpp"
 
@@ -33,6 +35,12 @@ const std::vector<Preset>& presets() {
 }
 
 }  // namespace
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const Preset& preset : presets()) names.emplace_back(preset.name);
+  return names;
+}
 
 Result<Preprocess> preprocess_preset(const std::string& name) {
   std::string names;

@@ -97,9 +97,10 @@ class Installed(unittest.TestCase):
             self.assertIn(f"Library soname: [{library.name}.{ABI_VERSION}]", run("readelf", "-d", library).stdout)
 
     def test_shells_get_their_completions(self):
-        self.assertIn("complete -F _shoal shoal", (PREFIX / "share/bash-completion/completions/shoal").read_text())
+        for program in ("shoal", "shoald"):
+            self.assertIn("complete -F _shoal shoal shoald\n", (PREFIX / "share/bash-completion/completions" / program).read_text())
         for directory in ("site-functions", "vendor-completions"):
-            self.assertTrue((PREFIX / "share/zsh" / directory / "_shoal").read_text().startswith("#compdef shoal"))
+            self.assertTrue((PREFIX / "share/zsh" / directory / "_shoal").read_text().startswith("#compdef shoal shoald\n"))
 
     @unittest.skipUnless(shutil.which("systemd-analyze"), "no systemd-analyze here")
     def test_systemd_takes_the_unit(self):

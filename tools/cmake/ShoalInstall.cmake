@@ -56,7 +56,9 @@ add_custom_command(OUTPUT ${completions}/shoal ${completions}/_shoal DEPENDS sho
   COMMAND shoal_tool completion zsh > ${completions}/_shoal
   COMMENT "Completions for bash and zsh")
 add_custom_target(completions ALL DEPENDS ${completions}/shoal)
-install(FILES ${completions}/shoal DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT shoal)
+foreach(program IN ITEMS shoal shoald)  # bash looks for a file of the program's name, and this one is for both
+  install(FILES ${completions}/shoal DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME ${program} COMPONENT shoal)
+endforeach()
 foreach(directory IN ITEMS site-functions vendor-completions)
   install(FILES ${completions}/_shoal DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/${directory} COMPONENT shoal)
 endforeach()

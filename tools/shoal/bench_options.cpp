@@ -60,11 +60,11 @@ CLI::App* add_bench(CLI::App& application, BenchOptions& options) {
       ->type_name("MS")
       ->check(CLI::Range(1, 24 * 3'600'000).description(""));
   app->add_option("--input", options.inputs, "what every request brings, instead of random numbers; once per input of the model")
-      ->type_name("NAME=FILE")
+      ->type_name("INPUT=FILE")
       ->allow_extra_args(false)
       ->take_all();
   app->add_option("--shape", options.shapes, "the shape of an input, such as data=1x3x224x224 (default: open sizes are 1)")
-      ->type_name("NAME=SHAPE")
+      ->type_name("INPUT=SHAPE")
       ->allow_extra_args(false)
       ->take_all();
   app->add_option("--seed", options.seed, "of random inputs and arrivals (default 1)")->type_name("N");

@@ -22,16 +22,24 @@ struct Candidates {
   Files files = Files::kNone;  ///< names of files may stand there, too
 };
 
+/// What is looked up only where it fits.
+struct LookUp {
+  std::function<std::vector<std::string>()> models;                          ///< their names
+  std::function<std::vector<std::string>(const std::string& model)> inputs;  ///< of a model, which may be a path
+};
+
 /// Knows commands, options and their values from `application` alone: its names of values (type_name() of options, names of
 /// positionals) say what they are. NAME: a model of the daemon; PATH, FILE, IMAGE, URL: files; DIR: directories; MODEL: a name or
-/// files; {a,b}: one of these. A value that is written KEY=VALUE is completed behind the last '=', without what stands before it.
-///   words   those after `shoal`, up to the one at the cursor, which may be empty
-///   models  gives the names of models; called only where they fit
-Candidates complete(const CLI::App& application, std::span<const std::string> words,
-                    const std::function<std::vector<std::string>()>& models);
+/// files; INPUT: an input of the model that the first positional names; {a,b}: one of these. A value that is written KEY=VALUE is
+/// completed behind the last '=', without what stands before it.
+///   words  those after the program's name, up to the one at the cursor, which may be empty
+Candidates complete(const CLI::App& application, std::span<const std::string> words, const LookUp& look_up);
 
 /// `shoal completion words WORD...`, which the scripts call: "none", "files" or "directories" on the first line, then a line for
 /// each word: the word, a tab, what it is about.
 int print_candidates(const CLI::App& application, std::span<const std::string> words);
+
+/// `shoal completion daemon-words WORD...`: the same for shoald.
+int print_daemon_candidates(std::span<const std::string> words);
 
 }  // namespace shoal::tool

@@ -50,8 +50,11 @@ int main(int argc, char** argv) {
       make_status(application),  make_top(application),    make_trace(application),     make_crashes(application),
       make_load(application),    make_unload(application), make_reload(application),    make_scale(application),
       make_drain(application),   make_stop(application),   make_completion(application)};
-  if (argc > 2 && std::string_view(argv[1]) == "completion" && std::string_view(argv[2]) == "words")
-    return print_candidates(application, std::vector<std::string>(argv + 3, argv + argc));
+  if (argc > 2 && std::string_view(argv[1]) == "completion") {
+    const std::vector<std::string> words(argv + 3, argv + argc);
+    if (std::string_view(argv[2]) == "words") return print_candidates(application, words);
+    if (std::string_view(argv[2]) == "daemon-words") return print_daemon_candidates(words);
+  }
   const auto is_named = [&](const CLI::App* command) { return command->check_name(argv[1]); };
   if (argc > 1 && argv[1][0] != '-' && application.get_subcommands(is_named).empty()) {  // CLI11 ignores it before --help
     std::fprintf(stderr, "shoal: there is no command '%s': see shoal --help\n", argv[1]);

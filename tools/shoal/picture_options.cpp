@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "shm/model/presets.hpp"
 #include "tools/shoal/commands.hpp"
 
 namespace shoal::tool {
@@ -44,7 +45,8 @@ void add_common(CLI::App& app, PictureOptions& options, const char* top_k) {
   app.add_option("MODEL", options.model, "NAME in the daemon, or PATH or URL of a checkpoint")->required();
   app.add_option("IMAGE", options.files, "pictures: JPEG, PNG, ...")->required();
   app.add_option("--top-k", options.top_k, top_k)->check(CLI::Range(1, 1'000'000));
-  app.add_option("--preset", options.preset, "how to prepare pictures, instead of the model's own way");
+  app.add_option("--preset", options.preset, "how to prepare pictures, instead of the model's own way")
+      ->check(CLI::IsMember(preset_names()));
   app.add_option(
          "--precision", options.precision,
          "with PATH: f32; f32-fast, which allows Winograd; bf16; or auto, the fastest (default: as in model.toml, else f32)")

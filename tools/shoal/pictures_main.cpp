@@ -22,11 +22,7 @@ constexpr int kContextsOfPool = 4;  // pictures that are decoded here while work
 Finish with_picture_model(const PictureOptions& options, Invocation& invocation,
                           const std::function<Finish(const PictureModel&)>& work) {
   Optional<Preprocess> preprocess;
-  if (!options.preset.empty()) {
-    auto preset = preprocess_preset(options.preset);
-    if (!preset.ok()) return usage_failure(preset.status().with_context("--preset"));
-    preprocess = *std::move(preset);
-  }
+  if (!options.preset.empty()) preprocess = preprocess_preset(options.preset).value();  // the option is checked
   if (is_path(options.model)) {
     ensure_passive_openmp(invocation.argv);
     const int contexts = std::max(options.contexts, 1);

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 void add_tensor_options(CLI::App& app, std::vector<std::string>& inputs, std::string& directory) {
   app.add_option("--input", inputs, "NAME=FILE.npy, once per input of the model")
       ->required()
-      ->type_name("NAME=FILE")
+      ->type_name("INPUT=FILE")
       ->allow_extra_args(false)
       ->take_all();
   app.add_option("--output", directory, "directory for the outputs; created if it is missing")
