@@ -180,6 +180,7 @@ Result<SocketDirectory> SocketDirectory::open(const std::string& given) {
   if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), pid.data(), pid.size(), 0) < 0)
     return status_from_errno("write", lock_path, errno);
   SHOAL_RETURN_IF_ERROR(make_private(files, path));  // not earlier: the directory may be another daemon's
+  ::flock(files.get(), LOCK_EX | LOCK_NB);           // so systemd-tmpfiles takes nothing in it for old: tmpfiles.d(5)
   SocketDirectory directory(std::move(path), std::move(files), std::move(lock));
   SHOAL_ASSIGN_OR_RETURN(directory.lanes_, open_directory(wire::lanes_directory(directory.path_)));
   SHOAL_RETURN_IF_ERROR(make_private(directory.lanes_, wire::lanes_directory(directory.path_)));

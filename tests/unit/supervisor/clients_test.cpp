@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "shm/segment/segment.hpp"
 #include "tests/support/no_descriptors.hpp"
 #include "tests/unit/supervisor/clients_fixture.hpp"
 

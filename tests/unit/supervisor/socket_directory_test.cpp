@@ -1,11 +1,14 @@
 #include "supervisor/process/socket_directory.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 
 #include "tests/support/says.hpp"
 #include "tests/support/scratch_directory.hpp"
@@ -40,6 +43,21 @@ TEST_F(SocketDirectoryTest, RefusesASecondOwnerAndNamesTheDirectory) {
   EXPECT_EQ(second.status().code(), StatusCode::kFailedPrecondition);
   EXPECT_NE(second.status().message().find(path), std::string::npos);
   EXPECT_NE(second.status().message().find(std::to_string(::getpid())), std::string::npos);
+}
+
+// tmpfiles.d(5): what lies in a locked directory is never too old. Otherwise systemd-tmpfiles would remove the lock.
+TEST_F(SocketDirectoryTest, NoCleanerTakesItForOld) {
+  const auto may_clean = [&] {
+    const UniqueFd cleaner(::open((root_ / "a").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    return ::flock(cleaner.get(), LOCK_SH | LOCK_NB) == 0;
+  };
+  {
+    const auto directory = SocketDirectory::open((root_ / "a").string());
+    EXPECT_FALSE(may_clean());
+    EXPECT_EQ(SocketDirectory::open((root_ / "a").string()).status().code(), StatusCode::kFailedPrecondition);
+    EXPECT_FALSE(may_clean());
+  }
+  EXPECT_TRUE(may_clean());
 }
 
 TEST_F(SocketDirectoryTest, RandomNamesAreAllDifferent) {
