@@ -13,10 +13,11 @@
 
 namespace shoal::supervisor {
 
-/// Messages that carried tensors, which found no room in an arena.
+/// Messages that carried tensors, which found no room in an arena. Those of 0 bytes need none.
 struct Copied {
   std::uint64_t messages = 0, bytes = 0;
   void add(std::uint64_t tensor_bytes) {
+    if (tensor_bytes == 0) return;
     ++messages;
     bytes += tensor_bytes;
   }

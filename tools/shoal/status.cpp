@@ -122,9 +122,8 @@ std::string copied_text(const json& model) {
   const auto number = [&](const char* key) { return copied.value(key, std::uint64_t{0}); };
   if (number("request_bytes") + number("answer_bytes") == 0) return "";
   return format(
-      "  copied    the inputs of {} requests ({}) and the outputs of {} answers ({}) travelled inside messages: shared memory "
-      "had no "
-      "room, or an output's size was not known before\n",
+      "  copied    the inputs of {} requests ({}) and the outputs of {} answers ({}) travelled inside messages: "
+      "shared memory had no room, or an output's size was not known before\n",
       number("requests"), format_bytes(number("request_bytes")), number("answers"), format_bytes(number("answer_bytes")));
 }
 
