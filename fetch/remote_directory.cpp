@@ -88,7 +88,7 @@ std::vector<std::string> RemoteDirectory::taken_names() const {
 }
 
 Result<fs::path> RemoteDirectory::assemble(const std::map<std::string, fs::path>& directories) {
-  if (!taken_names().empty()) SHOAL_RETURN_IF_ERROR(check_checksums());
+  if (directories.empty()) SHOAL_RETURN_IF_ERROR(check_checksums());
   return files_.cache().assemble(taken_, directories);
 }
 

@@ -37,7 +37,8 @@ class RemoteDirectory {
   Status suppose(const std::string& name) { return draw(name); }
 
   /// What was taken, as a directory of its own.
-  ///   Errors  those of check_checksums(), if files of the model were taken; those of DirectoryCache::assemble()
+  ///   directories  versions: then the caller calls check_checksums() if one of them has no sums
+  ///   Errors       those of check_checksums(), without `directories`; those of DirectoryCache::assemble()
   Result<std::filesystem::path> assemble(const std::map<std::string, std::filesystem::path>& directories = {});
   bool has_checksums() const { return taken_.contains(kChecksums); }
   /// Errors: kDataLoss: SHA256SUMS is there and names nothing that was taken, see check_names().

@@ -40,9 +40,12 @@ class Verifier {
     if (!version.files.ok()) return {};
     const ModelFiles& files = *version.files;
     for (const fs::path& file : files.files) SHOAL_RETURN_IF_ERROR(verify(file));
-    SHOAL_ASSIGN_OR_RETURN(const Sums* const sums, sums_in(files.directory));
-    if (!version.directory.empty() && sums->checksums.empty())  // then check_names() looks at those of the parent
-      SHOAL_RETURN_IF_ERROR(sums_in(version.directory.parent_path()).status());
+    SHOAL_ASSIGN_OR_RETURN(Sums* const sums, sums_in(files.directory));
+    sums->are_models = true;
+    if (!version.directory.empty() && sums->checksums.empty()) {
+      SHOAL_ASSIGN_OR_RETURN(Sums* const shared, sums_in(version.directory.parent_path()));
+      shared->are_models = true;
+    }
     const fs::path shapes = files.directory / (files.prefix + "-shapes.json");
     SHOAL_RETURN_IF_ERROR(verify(files.config_file.empty() ? shapes : files.config_file));
     auto config = read_model_config(files);
@@ -52,9 +55,12 @@ class Verifier {
     return config->golden_file.empty() ? Status() : verify(files.directory / config->golden_file);
   }
 
-  /// Errors: those of fetch::check_names(), of each SHA256SUMS.
+  /// Labels and golden files may lie where others have their files, whose sums need not name them.
+  ///   Errors  those of fetch::check_names(), of each SHA256SUMS in the directory of a version, or above versions that have none
   Status check_names() const {
-    for (const auto& [file, sums] : sums_) SHOAL_RETURN_IF_ERROR(fetch::check_names(sums.checksums, sums.files, file.string()));
+    for (const auto& [file, sums] : sums_) {
+      if (sums.are_models) SHOAL_RETURN_IF_ERROR(fetch::check_names(sums.checksums, sums.files, file.string()));
+    }
     return {};
   }
 
@@ -64,12 +70,14 @@ class Verifier {
   struct Sums {
     Checksums checksums;             // empty if there is no SHA256SUMS
     std::vector<std::string> files;  // of the model, beside it
+    bool are_models = false;         // they must name one of these files
   };
 
   Result<Sums*> sums_in(const fs::path& directory) {
-    const fs::path sums = directory / kChecksums;
-    if (const auto known = sums_.find(sums); known != sums_.end()) return &known->second;
     std::error_code error;
+    fs::path sums = fs::canonical(directory, error);  // labels may name it as "../"
+    sums = (error ? directory : sums) / kChecksums;
+    if (const auto known = sums_.find(sums); known != sums_.end()) return &known->second;
     const fs::file_type type = fs::status(sums, error).type();
     Checksums checksums;
     if (type != fs::file_type::not_found && type != fs::file_type::directory) {

@@ -11,7 +11,7 @@ namespace shoal::fetch {
 /// sizes and times of files do not prove that their bytes are the same. What is missing or cannot be read, in one of several
 /// versions, is no error here: the process that looks for files says what that version lacks.
 ///   request  its path is a file:// URL
-///   Errors   kDataLoss: another sum, a SHA256SUMS that is none, or one that names none of the files beside it; those of
+///   Errors   kDataLoss: another sum, a SHA256SUMS that is none, or one that names none of the model's files; those of
 ///            find_versions(), reading SHA256SUMS and Course::check(); kInvalidArgument: more than kMostVersions
 Result<FetchedModel> verify_model(const ModelRequest& request, const Course& course);
 

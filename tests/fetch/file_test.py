@@ -30,6 +30,10 @@ class FileUrls(FetchTest):
     def names_of(self, found, name=PARAMS, directory=None):
         return "DATA_LOSS", f"{directory or self.directory}/{name}", found, ZERO, "SHA256SUMS"
 
+    def name_labels(self, path):
+        config = self.directory / "model.toml"
+        config.write_text(config.read_text().replace('labels = "synset.txt"', f'labels = "{path}"'))
+
     def commands(self, url):
         picture = next((SHAPES.parent / "pictures").iterdir())
         x = cli.write_npy(self.tmp / "x.npy", (1, 3, 64, 64), [0.5] * (3 * 64 * 64))
@@ -93,6 +97,29 @@ class FileUrls(FetchTest):
         sums.write_bytes(sums_of(self.directory, ["model.toml"]))
         self.assertEqual(self.shoal("inspect", self.url).returncode, 0, "files that are not named are taken as they are")
 
+    def test_two_models_in_one_directory(self):
+        """Whoever names only the files of the other one wants this one verified, too."""
+        for file in self.directory.glob(f"{PREFIX}-*"):
+            shutil.copy(file, self.directory / file.name.replace(PREFIX, "other"))
+        others = [file.name for file in self.directory.glob("other-*")]
+        (self.directory / "SHA256SUMS").write_bytes(sums_of(self.directory, others))
+        self.assert_fails(self.shoal("inspect", f"{self.url}/{PREFIX}"), 1, "DATA_LOSS", f"'{PREFIX}-symbol.json'", "'other-", "sha256sum * > SHA256SUMS")
+        self.assertEqual(self.shoal("inspect", f"{self.url}/other").returncode, 0)
+
+    def test_labels_elsewhere(self):
+        """Sums beside them need not name them: the directory is not the model's. But what they name is verified."""
+        shared = self.tmp / "shared"
+        shared.mkdir()
+        (self.directory / "synset.txt").rename(shared / "names.txt")
+        (shared / "pictures.txt").write_text("no file of the model\n")
+        self.name_labels("../shared/names.txt")
+        (self.directory / "SHA256SUMS").write_bytes(sums_of(self.directory, [PARAMS]))
+        (shared / "SHA256SUMS").write_bytes(sums_of(shared, ["pictures.txt"]))
+        run = self.shoal("inspect", self.url)
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+        (shared / "SHA256SUMS").write_text(f"{ZERO}  names.txt\n")
+        self.assert_fails(self.shoal("inspect", self.url), 1, "DATA_LOSS", "names.txt", ZERO)
+
     def test_sums_of_versions_in_their_parent(self):
         base = self.tmp / "versions"
         (self.directory / "SHA256SUMS").unlink()
@@ -107,6 +134,24 @@ class FileUrls(FetchTest):
         (base / "model.toml").write_text("workers = 1\n")
         (base / "SHA256SUMS").write_bytes(sums_of(base, ["model.toml"]))
         self.assertEqual(self.shoal("inspect", f"file://{base}").returncode, 0, "it names the file of the model that is beside it")
+        for number in (1, 2):
+            (base / str(number) / "SHA256SUMS").write_bytes(sums_of(base / str(number)))
+        (base / "SHA256SUMS").write_text(f"{ZERO}  1/{PARAMS}\n")
+        for url in (f"file://{base}", f"file://{base}@0"):
+            self.assertEqual(self.shoal("inspect", url).returncode, 0, "the sums of each version are complete")
+
+    def test_sums_of_labels_beside_the_versions(self):
+        """The parent's sums name a file of the model: its labels."""
+        base = self.tmp / "versions"
+        (self.directory / "SHA256SUMS").unlink()
+        self.name_labels("../names.txt")
+        shutil.copytree(self.directory, base / "1")
+        (base / "1" / "synset.txt").rename(base / "names.txt")
+        (base / "SHA256SUMS").write_bytes(sums_of(base, ["names.txt"]))
+        run = self.shoal("inspect", f"file://{base}")
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+        (base / "SHA256SUMS").write_text(f"{ZERO}  names.txt\n")
+        self.assert_fails(self.shoal("inspect", f"file://{base}"), 1, "DATA_LOSS", "names.txt", ZERO)
 
     def test_versions_have_sums_of_their_own(self):
         base = self.tmp / "versions"

@@ -149,6 +149,11 @@ class S3Test(FetchTest):
         self.assert_fails(self.fetch("s3://bucket/models/m", into="b"), 1, "s3://bucket/models/m/SHA256SUMS", "'1/x'", "directory of each")
         double.files["/bucket/models/m/1/SHA256SUMS"] = sums_of(directory, [f"{PREFIX}-0000.params"])
         self.assertEqual(self.fetch("s3://bucket/models/m", into="c").returncode, 0)
+        double.files["/bucket/models/m/model.toml"] = b"workers = 1\n"
+        run = self.fetch("s3://bucket/models/m", into="d")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        del double.files["/bucket/models/m/1/SHA256SUMS"]
+        self.assert_fails(self.fetch("s3://bucket/models/m", into="e"), 1, "s3://bucket/models/m/SHA256SUMS", "'1/x'", "directory of each")
 
     def test_a_redirect_learns_no_signature(self):
         double = self.serve()
