@@ -1,4 +1,4 @@
-// shoald: the daemon's command line.
+// shoald: starts the daemon with what its command line says.
 #include <grp.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -129,6 +129,8 @@ int serve(DaemonOptions options, const std::string& worker) {
   prepare_process();
   Logger log("shoald", LogMode::kDropping);
   warn_of_environment(log);
+  if (const Status kept = directory->keep_from_cleaners(); !kept.ok())
+    log.warn("directory_unlocked reason=\"{}\": a cleaner of old files may remove its lock", kept.message());
   auto daemon = Daemon::start(std::move(options), *std::move(directory), log);
   if (daemon.status().code() == StatusCode::kCancelled) return kSuccess;
   if (!daemon.ok()) return fail(daemon.status(), kAtFault);

@@ -13,7 +13,8 @@
 
 namespace shoal::supervisor {
 
-/// Messages that carried tensors, which found no room in an arena. Those of 0 bytes need none.
+/// Messages that carried tensors, because an arena had no room or an output's size was not known before. Messages whose tensors
+/// are all empty do not count.
 struct Copied {
   std::uint64_t messages = 0, bytes = 0;
   void add(std::uint64_t tensor_bytes) {

@@ -101,44 +101,67 @@ Clients::~Clients() {
 }
 
 Status Clients::listen() {
+  SHOAL_RETURN_IF_ERROR(open_attach());
+  if (const Status watched = watch_directory(); !watched.ok())
+    log_.warn("attach_unwatched path={} reason=\"{}\"", directory_.attach_path(), watched.message());
+  return {};
+}
+
+// If it fails, the listener that was there stays, and whatever was bound is replaced the next time.
+Status Clients::open_attach() {
   SHOAL_ASSIGN_OR_RETURN(UniqueFd listener, wire::listen_at(directory_.attach_path(), SOCK_SEQPACKET, kBacklog));
+  SHOAL_RETURN_IF_ERROR(directory_.share_with(access_.socket_group));
+  SHOAL_RETURN_IF_ERROR(loop_.watch(listener.get(), [this] { accept_clients(); }));
+  attach_ = directory_.attach_file();
   if (listener_) loop_.hang_up(std::move(listener_));
   listener_ = std::move(listener);
   accept_again_.clear();
-  watch_attach_file();
-  return watch_listener();
+  return {};
 }
 
-// Its number of links and its name change when it is removed or renamed. Clients come and go without changing either.
-void Clients::watch_attach_file() {
-  if (!notices_) {
-    notices_.reset(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
-    if (notices_ && !loop_.watch(notices_.get(), [this] { attach_file_changed(); }).ok()) notices_.reset();
+Status Clients::watch_directory() {
+  const std::string& path = directory_.path();
+  notices_.reset(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+  if (!notices_) return status_from_errno("watch", path + " (fs.inotify.max_user_instances, RLIMIT_NOFILE)", errno);
+  if (::inotify_add_watch(notices_.get(), path.c_str(), IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO) < 0)
+    return status_from_errno("watch", path + " (fs.inotify.max_user_watches)", errno);
+  return loop_.watch(notices_.get(), [this] { directory_changed(); });
+}
+
+// The sockets of clients come and go there, too.
+void Clients::directory_changed() {
+  alignas(inotify_event) std::array<char, 4096> notices;
+  bool has_news = false;
+  for (ssize_t size; (size = ::read(notices_.get(), notices.data(), notices.size())) > 0;) {
+    for (const char* at = notices.data(); at < notices.data() + size;) {
+      const auto* notice = reinterpret_cast<const inotify_event*>(at);
+      has_news |= notice->len == 0 || std::strcmp(notice->name, "attach") == 0;  // without a name: notices were lost
+      at += sizeof *notice + notice->len;
+    }
   }
-  if (!notices_ || ::inotify_add_watch(notices_.get(), directory_.attach_path().c_str(), IN_ATTRIB | IN_MOVE_SELF) < 0)
-    log_.warn("attach_unwatched path={} reason=\"{}\"", directory_.attach_path(), std::strerror(errno));
-}
-
-void Clients::attach_file_changed() {
-  std::array<char, 4096> notices;
-  while (::read(notices_.get(), notices.data(), notices.size()) > 0) continue;
-  if (!directory_.has_attach()) restore_.set(clock_.now_ns() + kRestoreNs);  // else share_with() has changed its mode
+  if (has_news) restore_.set_earlier(clock_.now_ns() + kRestoreNs);
 }
 
 // Clients that are connected notice nothing. Without the file nobody else could connect, and the lock keeps the next daemon out.
 void Clients::restore_attach() {
-  if (directory_.has_attach()) return;
-  if (const Status ours = directory_.check_ours(); !ours.ok()) {
-    log_.error("attach_lost path={} reason=\"{}\" do=\"restart shoald: until then no client can connect\"",
-               directory_.attach_path(), ours.message());
-    return;
-  }
+  const struct stat there = directory_.attach_file();
+  if (there.st_dev == attach_.st_dev && there.st_ino == attach_.st_ino) return lost_.clear();
+  if (const Status ours = directory_.check_ours(); !ours.ok()) return attach_is_lost(ours);
+  if (there.st_nlink > 0 && !S_ISSOCK(there.st_mode))
+    return attach_is_lost(failed_precondition("this file is no socket. Remove it: until then no client can connect"));
   accept_clients();  // those that have connected
-  Status restored = listen();
-  if (restored.ok()) restored = directory_.share_with(access_.socket_group);
-  if (restored.ok()) return log_.warn("attach_restored path={}: somebody had removed it", directory_.attach_path());
-  log_.error("attach_lost path={} reason=\"{}\"", directory_.attach_path(), restored.message());
-  restore_.set(clock_.now_ns() + kRestoreNs);
+  if (there.st_nlink > 0) ::unlink(directory_.attach_path().c_str());
+  if (const Status opened = open_attach(); !opened.ok()) {
+    restore_.set(clock_.now_ns() + kRestoreNs);
+    return attach_is_lost(opened);
+  }
+  log_.warn("attach_restored path={}: somebody had removed or replaced it", directory_.attach_path());
+  lost_.clear();
+}
+
+void Clients::attach_is_lost(const Status& why) {
+  if (lost_ != why.message()) log_.error("attach_lost path={} reason=\"{}\"", directory_.attach_path(), why.message());
+  lost_ = why.message();
 }
 
 Status Clients::watch_listener() {

@@ -3,6 +3,7 @@
 //   kAttaching →(ATTACH, arenas checked)→ kBinding →(BOUND)→ kWelcoming →(WELCOMED)→ kReady;  any → gone
 #pragma once
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -88,7 +89,7 @@ class Clients {
   Clients(const Clients&) = delete;
   Clients& operator=(const Clients&) = delete;
 
-  /// Opens the attach socket. If somebody removes it later, makes it anew.
+  /// Opens the attach socket. If somebody removes or replaces it later, makes it anew.
   Status listen();
   /// Returns null for a client that is unknown or gone.
   Client* find(std::uint64_t id);
@@ -154,9 +155,11 @@ class Clients {
   static constexpr const char* kNoDescriptors = "the daemon has no file descriptors left";
 
   Status watch_listener();
-  void watch_attach_file();
-  void attach_file_changed();
+  Status open_attach();
+  Status watch_directory();
+  void directory_changed();
   void restore_attach();
+  void attach_is_lost(const Status& why);
   void pause_accepting(std::uint64_t until_ns);
   void accept_clients();
   Status arrive(UniqueFd connection);
@@ -188,8 +191,10 @@ class Clients {
   ClientObserver& observer_;
   Logger& log_;
   UniqueFd listener_, reserve_;
-  UniqueFd notices_;  // of inotify, about the attach socket's file
-  Timer restore_;     // that file is made anew then
+  struct stat attach_ {};  // the file of listener_, which keeps the numbers from other files
+  UniqueFd notices_;       // of inotify, about the directory
+  Timer restore_;          // the attach socket is made anew then
+  std::string lost_;       // why that could not be done, as the log says
   std::string refusal_;
   AccessRules access_;
   HoleFinder holes_;

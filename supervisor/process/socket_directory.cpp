@@ -180,7 +180,6 @@ Result<SocketDirectory> SocketDirectory::open(const std::string& given) {
   if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), pid.data(), pid.size(), 0) < 0)
     return status_from_errno("write", lock_path, errno);
   SHOAL_RETURN_IF_ERROR(make_private(files, path));  // not earlier: the directory may be another daemon's
-  ::flock(files.get(), LOCK_EX | LOCK_NB);           // so systemd-tmpfiles takes nothing in it for old: tmpfiles.d(5)
   SocketDirectory directory(std::move(path), std::move(files), std::move(lock));
   SHOAL_ASSIGN_OR_RETURN(directory.lanes_, open_directory(wire::lanes_directory(directory.path_)));
   SHOAL_RETURN_IF_ERROR(make_private(directory.lanes_, wire::lanes_directory(directory.path_)));
@@ -189,37 +188,44 @@ Result<SocketDirectory> SocketDirectory::open(const std::string& given) {
 }
 
 SocketDirectory::~SocketDirectory() {
-  if (lock_) sweep();
+  if (lock_ && check_ours().ok()) sweep();
+}
+
+// Shared is enough: systemd-tmpfiles wants the lock for itself, and no user who shares it has to wait.
+Status SocketDirectory::keep_from_cleaners() const {
+  return ::flock(directory_.get(), LOCK_SH | LOCK_NB) == 0 ? Status() : status_from_errno("lock", path_, errno);
 }
 
 Status SocketDirectory::share_with(std::optional<gid_t> group) const {
-  struct stat own {
-  }, attach{};
-  const bool is_known =
-      ::fstat(directory_.get(), &own) == 0 && ::fstatat(directory_.get(), "attach", &attach, AT_SYMLINK_NOFOLLOW) == 0;
-  if (group && is_known && own.st_gid == *group && attach.st_gid == *group && (own.st_mode & 0777) == 0710 &&
-      (attach.st_mode & 0777) == 0660)
+  struct stat own {};
+  const struct stat attach = attach_file();
+  const bool has_attach = S_ISSOCK(attach.st_mode);
+  const bool is_attach_shared = !has_attach || (attach.st_gid == group && (attach.st_mode & 0777) == 0660);
+  if (group && is_attach_shared && ::fstat(directory_.get(), &own) == 0 && own.st_gid == *group && (own.st_mode & 0777) == 0710)
     return {};  // so that no client of the group is turned away for a moment
   // Nobody must get in by the group that the directory had before.
   SHOAL_RETURN_IF_ERROR(make_private(directory_, path_));
   if (!group) return {};
   const auto change = [&](int result, const std::string& path) {
-    if (result == 0) return Status();
+    if (result == 0 || errno == ENOENT) return Status();  // the attach socket may just have been removed
     if (errno != EPERM) return status_from_errno(format("give group {}", *group), path, errno);
     return permission_denied(
         "socket_group: {} cannot be given to group {}: user {}, who runs shoald, must be a member of it, or root", path, *group,
         ::geteuid());
   };
   constexpr auto kSame = static_cast<uid_t>(-1);
-  SHOAL_RETURN_IF_ERROR(change(::fchownat(directory_.get(), "attach", kSame, *group, AT_SYMLINK_NOFOLLOW), attach_path()));
-  SHOAL_RETURN_IF_ERROR(change(::fchmodat(directory_.get(), "attach", 0660, 0), attach_path()));
+  if (has_attach) {
+    SHOAL_RETURN_IF_ERROR(change(::fchownat(directory_.get(), "attach", kSame, *group, AT_SYMLINK_NOFOLLOW), attach_path()));
+    SHOAL_RETURN_IF_ERROR(change(::fchmodat(directory_.get(), "attach", 0660, 0), attach_path()));
+  }
   SHOAL_RETURN_IF_ERROR(change(::fchown(directory_.get(), kSame, *group), path_));
   return change(::fchmod(directory_.get(), 0710), path_);
 }
 
-bool SocketDirectory::has_attach() const {
+struct stat SocketDirectory::attach_file() const {
   struct stat info {};
-  return ::fstatat(directory_.get(), "attach", &info, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
+  if (::fstatat(directory_.get(), "attach", &info, AT_SYMLINK_NOFOLLOW) != 0) info = {};
+  return info;
 }
 
 Status SocketDirectory::check_ours() const {
@@ -230,7 +236,7 @@ Status SocketDirectory::check_ours() const {
            own.st_ino == there.st_ino;
   };
   if (is_same(directory_, path_) && is_same(lock_, path_ + "/lock")) return {};
-  return unavailable("{} or its lock was removed, or replaced", path_);
+  return unavailable("{} or its lock was removed, or replaced. Restart shoald: until then no client can connect", path_);
 }
 
 void SocketDirectory::sweep() const {

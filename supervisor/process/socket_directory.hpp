@@ -1,6 +1,7 @@
 // The daemon's directory: its lock, its sockets and those of the lanes, nothing else.
 #pragma once
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -17,8 +18,8 @@ namespace shoal::supervisor {
 Result<std::string> random_name();
 
 /// A directory that only this process writes to. Only its user may enter it, and a group that share_with() lets in. Removes the
-/// sockets that a dead daemon left, and its own when it is destroyed. Touches nothing that a daemon did not make: symbolic links
-/// are not followed, and other files stay as they are.
+/// sockets that a dead daemon left, and its own when it is destroyed, if it is its own still. Touches nothing that a daemon did
+/// not make: symbolic links are not followed, and other files stay as they are.
 ///   Threads  thread-bound
 class SocketDirectory {
  public:
@@ -34,13 +35,17 @@ class SocketDirectory {
   SocketDirectory& operator=(SocketDirectory&&) = delete;
   ~SocketDirectory();
 
-  /// Lets the members of a group connect to the attach socket, which must exist; none: only this user. They can neither see what
-  /// is in the directory nor change it. The other sockets in it must have a mode that keeps the group out.
+  /// Keeps systemd-tmpfiles from removing what is old in it, such as the lock: see tmpfiles.d(5).
+  ///   Errors  those of flock(): somebody else has locked the directory alone
+  Status keep_from_cleaners() const;
+  /// Lets the members of a group connect to the attach socket; none: only this user. If that socket is missing, call this again
+  /// when it is there. They can neither see what is in the directory nor change it. The other sockets in it must have a mode that
+  /// keeps the group out.
   ///   Errors  kPermissionDenied: this process is neither root's nor a member of the group. Names group and directory. Then only
   ///           this user may enter.
   Status share_with(std::optional<gid_t> group) const;
-  /// Whether the attach socket, or whatever has its name, is there. A cleaner of /tmp may have removed it.
-  bool has_attach() const;
+  /// Whatever has the name of the attach socket: a cleaner of /tmp may have removed the socket. st_nlink is 0 if nothing has it.
+  struct stat attach_file() const;
   /// Errors: kUnavailable: the directory or its lock was removed or replaced, so another daemon may serve there.
   Status check_ours() const;
   const std::string& path() const { return path_; }

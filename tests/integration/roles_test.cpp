@@ -443,5 +443,30 @@ TEST_F(RolesTest, SighupChangesTheRolesOfClientsThatAreThere) {
   ASSERT_TRUE(eventually([&] { return as(kBob, {kOther}, [&] { return attach_and_predict(daemon.directory()); }) != "OK"; }));
 }
 
+// A cleaner of /tmp has removed it, and the daemon has not made it anew yet.
+TEST_F(RolesTest, SighupWithoutAnAttachSocketPutsNobodyOut) {
+  const DaemonFixture daemon(settings(usual_));
+  ProcessOf alice(kAlice, {kGroup}, [&] {
+    auto pool = Pool::connect({.directory = daemon.directory(), .reconnect_timeout = 0s});
+    if (!pool.ok()) return text_of(pool.status());
+    std::string came;
+    eventually(
+        [&] {
+          came = text_of(pool->list());
+          return came != "OK";
+        },
+        3s);
+    return came;
+  });
+  ASSERT_TRUE(eventually([&] { return daemon.stats()["supervisor"]["clients"] == 2; }));
+  ASSERT_EQ(::unlink((daemon.directory() + "/attach").c_str()), 0);
+  configure(usual_ + "user = [\"uid:64402\"]\n");
+  ::kill(daemon.pid(), SIGHUP);
+  EXPECT_TRUE(daemon.logs("attach_restored"));
+  EXPECT_EQ(alice.said(), "OK");
+  EXPECT_EQ(as(kAlice, {kGroup}, [&] { return attach_and_predict(daemon.directory()); }), "OK");
+  EXPECT_FALSE(contains(daemon.log(), "socket_group_refused"));
+}
+
 }  // namespace
 }  // namespace shoal::test

@@ -47,17 +47,41 @@ TEST_F(SocketDirectoryTest, RefusesASecondOwnerAndNamesTheDirectory) {
 
 // tmpfiles.d(5): what lies in a locked directory is never too old. Otherwise systemd-tmpfiles would remove the lock.
 TEST_F(SocketDirectoryTest, NoCleanerTakesItForOld) {
-  const auto may_clean = [&] {
+  const auto lock = [&](int how) {
     const UniqueFd cleaner(::open((root_ / "a").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    return ::flock(cleaner.get(), LOCK_SH | LOCK_NB) == 0;
+    return ::flock(cleaner.get(), how | LOCK_NB) == 0;
   };
   {
     const auto directory = SocketDirectory::open((root_ / "a").string());
-    EXPECT_FALSE(may_clean());
+    ASSERT_TRUE(directory.ok());
+    {
+      const UniqueFd cleaner(::open((root_ / "a").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      ASSERT_EQ(::flock(cleaner.get(), LOCK_EX | LOCK_NB), 0);
+      const Status refused = directory->keep_from_cleaners();
+      EXPECT_TRUE(says(refused.message(), {"lock", (root_ / "a").string()})) << refused.to_string();
+    }
+    EXPECT_TRUE(directory->keep_from_cleaners().ok());
+    EXPECT_FALSE(lock(LOCK_EX));
+    EXPECT_TRUE(lock(LOCK_SH)) << "no user has to wait";
     EXPECT_EQ(SocketDirectory::open((root_ / "a").string()).status().code(), StatusCode::kFailedPrecondition);
-    EXPECT_FALSE(may_clean());
+    EXPECT_FALSE(lock(LOCK_EX));
   }
-  EXPECT_TRUE(may_clean());
+  EXPECT_TRUE(lock(LOCK_EX));
+}
+
+// Somebody had removed its lock.
+TEST_F(SocketDirectoryTest, WhoeverLostItLeavesTheNextDaemonsSockets) {
+  auto first = SocketDirectory::open(root_.string());
+  ASSERT_TRUE(first.ok());
+  fs::remove(root_ / "lock");
+  {
+    const auto next = SocketDirectory::open(root_.string());
+    ASSERT_TRUE(next.ok()) << next.status().to_string();
+    for (const char* name : {"attach", "c1", "lanes/w1-0"}) EXPECT_TRUE(bound_socket(root_ / name, SOCK_STREAM)) << name;
+    { const SocketDirectory ended = *std::move(first); }
+    for (const char* name : {"attach", "c1", "lanes/w1-0"}) EXPECT_TRUE(fs::exists(root_ / name)) << name;
+  }
+  for (const char* name : {"attach", "c1", "lanes/w1-0"}) EXPECT_FALSE(fs::exists(root_ / name)) << name;
 }
 
 TEST_F(SocketDirectoryTest, RandomNamesAreAllDifferent) {
@@ -275,6 +299,23 @@ TEST_F(SocketDirectoryTest, AGroupMayPassButNeitherListNorWrite) {
   }
   ASSERT_TRUE(directory->share_with(std::nullopt).ok());
   EXPECT_EQ(mode_of(root_ / "a"), 0700u);
+}
+
+// Somebody has removed the attach socket, or put another file there. It is made anew, and shared then.
+TEST_F(SocketDirectoryTest, IsSharedWithoutAnAttachSocketToo) {
+  const auto directory = SocketDirectory::open((root_ / "a").string());
+  ASSERT_TRUE(directory.ok());
+  for (const bool is_there : {false, true}) {
+    if (is_there) std::ofstream(root_ / "a" / "attach") << "x";
+    const mode_t before = is_there ? mode_of(root_ / "a" / "attach") : 0;
+    const Status shared = directory->share_with(::getegid());
+    EXPECT_TRUE(shared.ok()) << shared.to_string();
+    EXPECT_EQ(mode_of(root_ / "a"), 0710u);
+    if (is_there) {
+      EXPECT_EQ(mode_of(root_ / "a" / "attach"), before);
+    }
+    ASSERT_TRUE(directory->share_with(std::nullopt).ok());
+  }
 }
 
 TEST_F(SocketDirectoryTest, AGroupThatItMayNotLetInIsNamed) {
