@@ -146,25 +146,41 @@ class Detect(ShoalTest):
         self.assertEqual(process.returncode, 0, text)
         self.assertEqual(read_png(drawn)[:2], (400, 200))
 
-    def test_drawings_appear_together_and_replace_old_ones(self):
+    def test_a_drawing_goes_into_what_is_there(self):
+        """As a shell's > does: it follows a link, writes into a pipe, and needs no other name."""
+        real, link, pipe, long = self.tmp / "real.png", self.tmp / "link.png", self.tmp / "pipe.png", self.tmp / f"{'x' * 251}.png"
+        real.write_text("old")
+        link.symlink_to(real)
+        os.mkfifo(pipe)
+        for drawn in (link, long):
+            self.found(shoal("detect", self.model, self.picture, "--json", "--draw", drawn))
+            self.assertEqual(read_png(drawn)[:2], (400, 200))
+        self.assertTrue(link.is_symlink())
+        self.assertEqual(read_png(real)[:2], (400, 200))
+        with start(["detect", self.model, self.picture, "--draw", pipe], self.tmp, stdout=subprocess.DEVNULL) as process:
+            reader = os.open(pipe, os.O_RDWR)  # does not wait for the writer; the drawing fits into the pipe
+            self.assertEqual(process.wait(60), 0)
+            os.set_blocking(reader, False)
+            self.assertTrue(os.read(reader, 65536).startswith(b"\x89PNG"))
+            os.close(reader)
+
+    def test_drawings_stay_if_a_later_picture_fails(self):
         out = self.tmp / "out"
         out.mkdir()
         (out / "street.png").write_text("old")
-        for pictures, code, left in (([self.picture, self.tmp / "missing.png"], 1, b"old"), ([self.picture], 0, b"\x89PNG")):
-            run = shoal("detect", self.model, *pictures, "--draw", f"{out}/")
-            self.assertEqual(run.returncode, code, run.stderr)
-            self.assertEqual(os.listdir(out), ["street.png"], "and nothing of a failed command")
-            self.assertTrue((out / "street.png").read_bytes().startswith(left))
+        run = shoal("detect", self.model, self.picture, self.tmp / "missing.png", "--draw", out)
+        self.assert_fails(run, 1, "missing.png")
+        self.assertEqual(os.listdir(out), ["street.png"])
+        self.assertEqual(read_png(out / "street.png")[:2], (400, 200))
 
     def test_mistakes_are_named(self):
         draw = ["detect", self.model, self.picture, "--draw"]
         self.assert_fails(shoal(*draw, self.tmp / "drawn.what"), 1, "drawn.what", ".png or .jpg")
-        self.assert_fails(shoal(*draw, self.tmp / "none" / "x.png"), 1, "none/x.png")
+        run = shoal(*draw, self.tmp / "none" / "x.png")
+        self.assert_fails(run, 1, "none/x.png")
+        self.assertNotIn(".part", run.stderr)
         self.assert_fails(shoal("detect", self.model, self.picture, self.picture, "--draw", self.tmp / "out"), 1, "street.png", "two pictures")
         self.assert_fails(shoal("detect", self.model, self.tmp / "missing.png"), 1, "missing.png")
-        run = shoal("detect", self.model, self.picture, self.tmp / "missing.png", "--draw", self.tmp / "half")
-        self.assert_fails(run, 1, "missing.png")
-        self.assertEqual(list((self.tmp / "half").iterdir()), [], "drawn, and then it failed")
         self.assert_fails(shoal("detect", self.model, self.picture, "--labels", self.tmp / "none.txt"), 1, "none.txt")
         self.assertEqual(shoal("detect", self.model, self.picture, "--threshold", "2").returncode, 2)
         self.assertEqual(shoal("detect", self.model, self.picture, "--threshold", "nan").returncode, 2)

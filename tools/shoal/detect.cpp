@@ -1,14 +1,10 @@
 // `shoal detect`: the objects in pictures.
-#include <unistd.h>
-
 #include <array>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <string_view>
-#include <utility>
 
 #include "shm/base/errors.hpp"
 #include "shm/base/json_text.hpp"
@@ -67,42 +63,6 @@ Result<std::vector<fs::path>> drawn_files(const DetectOptions& options) {
   return drawn;
 }
 
-/// The pictures with their boxes. Each is written beside its file at once. The files appear together, when all pictures are
-/// answered.
-///   Threads  draw() may be called from several threads, for different pictures
-class Drawings {
- public:
-  explicit Drawings(std::vector<fs::path> files) : files_(std::move(files)) {}
-  Drawings(const Drawings&) = delete;
-  Drawings& operator=(const Drawings&) = delete;
-  ~Drawings() {
-    std::error_code ignored;
-    for (const fs::path& file : files_) fs::remove(beside(file), ignored);
-  }
-
-  Status draw(std::size_t i, const Image& image, const Detections& detections) const {
-    if (files_.empty()) return {};
-    SHOAL_ASSIGN_OR_RETURN(const Image picture, draw_detections(image, detections));
-    const auto bytes = picture.encode(files_[i].extension().native());
-    if (!bytes.ok()) return bytes.status().with_context(files_[i].native());
-    return write_file(beside(files_[i]), {reinterpret_cast<const char*>(bytes->data()), bytes->size()});
-  }
-
-  Status show() const {
-    for (const fs::path& file : files_) {
-      std::error_code error;
-      fs::rename(beside(file), file, error);
-      if (error) return status_from_errno("write", file.native(), error.value());
-    }
-    return {};
-  }
-
- private:
-  static fs::path beside(const fs::path& file) { return format("{}.{}.part", file.native(), ::getpid()); }
-
-  const std::vector<fs::path> files_;
-};
-
 Result<ObjectDetectorOptions> detector_options(const DetectOptions& options) {
   ObjectDetectorOptions made{.threshold = options.threshold, .top_k = options.top_k};
   if (options.format == "multibox") made.format = DetectionFormat::kMultiBoxRows;
@@ -120,9 +80,8 @@ Result<ObjectDetectorOptions> detector_options(const DetectOptions& options) {
 }  // namespace
 
 Finish detect(const DetectOptions& options, Invocation& invocation) {
-  auto files = drawn_files(options);
-  if (!files.ok()) return files.status();
-  const Drawings drawings(*std::move(files));
+  const auto drawn = drawn_files(options);
+  if (!drawn.ok()) return drawn.status();
   auto made = detector_options(options);
   if (!made.ok()) return made.status();
   return with_picture_model(options, invocation, [&](const PictureModel& model) -> Finish {
@@ -135,10 +94,11 @@ Finish detect(const DetectOptions& options, Invocation& invocation) {
       auto result = detector->detect(image);
       if (!result.ok()) return daemon_failure(result.status().with_context(options.files[i]));
       detections = *std::move(result);
-      return drawings.draw(i, image, detections);
+      if (drawn->empty()) return {};
+      SHOAL_ASSIGN_OR_RETURN(const Image picture, draw_detections(image, detections));
+      return picture.write((*drawn)[i]);
     });
     Finish finish = queue.run(model.threads);
-    if (finish.status.ok()) finish = drawings.show();
     if (!finish.status.ok()) return finish;
     options.json ? print_json(options.files, queue.results()) : print_table(options.files, queue.results());
     return {};

@@ -30,7 +30,8 @@ constexpr const char* kDetectAbout =
     "process (PATH).";
 constexpr const char* kDetectMore =
     R"(MODEL is a PATH if it contains a '/' or exists as a directory or checkpoint; otherwise it is a NAME. Boxes are x0, y0, x1, y1 in
-pixels of the picture. Detectors are models with the outputs of MultiBoxDetection (SSD), box_nms, or GluonCV (SSD, YOLO, Faster R-CNN).
+pixels of the picture. --draw writes each picture when it is answered; the drawings stay if a later picture fails.
+Detectors are models with the outputs of MultiBoxDetection (SSD), box_nms, or GluonCV (SSD, YOLO, Faster R-CNN).
 Pictures are prepared as [preprocess] in model.toml or a preset says:
   gluoncv-detector    RGB, the whole picture in the model's size, mean and deviation of ImageNet
   mxnet-ssd           RGB, the whole picture in the model's size, minus 123, 117, 104
