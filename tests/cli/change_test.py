@@ -78,6 +78,15 @@ class Changes(ShoalTest):
             self.assertNotIn("version 1 is loading", text)
             self.assertIn("\r\033[Kshapes: reloaded", text, "its progress is gone")
 
+    def test_scale_tells_of_a_version_that_restarts(self):
+        with Daemon({"shapes": self.versions}) as daemon:
+            served = daemon.model("shapes")
+            os.kill(served["zygote"]["pid"], signal.SIGSTOP)  # it forks no other worker
+            os.kill(served["workers"][0]["pid"], signal.SIGKILL)
+            daemon.wait_for("shapes", lambda model: model["state"] == "loading" and not model["workers"])
+            _, text = run_on_a_terminal(["scale", "shapes", 2], daemon.directory, r"version 1 is loading, 0 of 2 workers, \d+ s", signal.SIGINT)
+            self.assertNotIn("waiting", text)
+
     def test_a_relative_path_is_relative_to_here(self):
         with Daemon({"echo": "builtin:identity"}) as daemon:
             relative = os.path.relpath(self.versions)

@@ -79,7 +79,8 @@ NameAndPath split(const std::string& argument) {
   return {argument.substr(0, equals), argument.substr(equals + 1)};
 }
 
-/// "loading, 2 of 4 workers": the state of the version that is being loaded or drained.
+/// "version 2 is loading, 1 of 4 workers": the state of the version that is being loaded, else of one that restarts or is
+/// drained.
 std::string state_of(Pool& pool, const std::string& name) {
   const auto stats = pool.stats();
   const json object = stats.ok() ? json::parse(*stats, nullptr, false) : json();
@@ -87,13 +88,13 @@ std::string state_of(Pool& pool, const std::string& name) {
   if (!object.is_object()) return state;
   for (const json& model : object.value("models", json::array())) {
     const auto stage = model.value("state", std::string());
-    const bool restarts = stage == "loading" && model.value("serving", false);  // a version that is served already
-    if (model.value("name", std::string()) != name || restarts || (stage != "loading" && stage != "draining")) continue;
+    if (model.value("name", std::string()) != name || (stage != "loading" && stage != "draining")) continue;
     const auto version = model.value("version", std::uint64_t{0});
     if (version == 0) return model.value("reason", std::string());
     state = format("version {} is {}", version, stage);
-    if (stage == "loading")
-      return format("{}, {} of {} workers", state, model.at("workers").size(), model.value("wanted_workers", 0));
+    if (stage == "draining") continue;
+    state += format(", {} of {} workers", model.value("workers", json::array()).size(), model.value("wanted_workers", 0));
+    if (!model.value("serving", false)) return state;  // else it restarts
   }
   return state;
 }
