@@ -131,6 +131,10 @@ class Words(ShoalTest):
                 self.assertEqual(asked(*line, of="daemon-words"), (files, {}))
         self.assertEqual(list(asked("--log-format", "", of="daemon-words")[1]), ["text", "json"])
 
+    def test_its_help_says_what_it_completes(self):
+        told = " ".join(help_of("completion").split())
+        self.assertIn("commands, options, models, their inputs, presets and files, for shoal and shoald", told)
+
     def test_any_words_get_an_answer(self):
         for line in ([], ["--"], ["--", ""], ["run", "--", "-"], ["="], ["", ""], ["run", "=", "="], ["--nonsense", "x", ""], ["run", "--nonsense="], ["\xff" * 5000]):
             self.assertEqual(shoal("completion", "words", *line, directory=self.tmp).returncode, 0)

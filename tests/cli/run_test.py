@@ -46,6 +46,11 @@ class Run(ShoalTest):
         self.assertEqual(len(set(files)), 2)
         self.assertEqual(read_npy(outputs[0]["file"])[1], [0, 1])
 
+    def test_help_and_errors_call_the_input_the_same(self):
+        for command in ("run", "predict", "bench"):
+            self.assertNotIn("NAME=FILE", shoal(command, "--help").stdout)
+        self.assert_fails(shoal("run", self.tmp / "m", "--input", "x.npy", "--output", self.tmp), 2, "write INPUT=FILE.npy")
+
     def test_all_inputs_that_the_model_does_not_have_are_named_at_once(self):
         prefix = self.checkpoint("copy", [("null", "data", [], {}), ("_copy", "same", [0], {})], [1])
         source = write_npy(self.tmp / "x.npy", (1,), [1])

@@ -18,14 +18,15 @@
 namespace shoal::tool {
 namespace {
 
-constexpr const char* kCompletionAbout = "Prints what lets a shell complete commands, options, models and files.";
+constexpr const char* kCompletionAbout =
+    "Prints what lets a shell complete commands, options, models, their inputs, presets and files, for shoal and shoald.";
 constexpr const char* kCompletionMore = R"text(The packages install it. Elsewhere:
 
   eval "$(shoal completion bash)"             in ~/.bashrc
   source <(shoal completion zsh)              in ~/.zshrc, after compinit
 
-The script asks `shoal` itself at each Tab, so it never becomes old. It completes `shoald`, too. The names of models, and of their inputs,
-are those of the running daemon. For a PATH the inputs are those that its model.toml names.)text";
+The script asks `shoal` itself at each Tab, so it never becomes old. The names of models, and of their inputs, are those of the
+running daemon. For a PATH the inputs are those that its model.toml names.)text";
 
 // Bash gives the words apart at '=' and ':' too, and wants the last part only. shoal puts them together again.
 constexpr const char* kBash = R"text(# bash completion of shoal and shoald; printed by `shoal completion bash`
@@ -199,13 +200,9 @@ std::vector<std::string> served_models() {
 Result<std::vector<TensorSpec>> served_inputs(const std::string& model) {
   SHOAL_ASSIGN_OR_RETURN(Pool pool, connect());
   SHOAL_ASSIGN_OR_RETURN(const std::string text, pool.stats());
-  const json stats = json::parse(text);
-  for (const json& version : stats.at("models")) {
-    if (version.at("name") != model || !version.at("serving")) continue;
-    SHOAL_ASSIGN_OR_RETURN(ModelInfo info, pool.describe(model));
-    return std::move(info.inputs);
-  }
-  return std::vector<TensorSpec>();
+  if (!is_served(text, model)) return std::vector<TensorSpec>();
+  SHOAL_ASSIGN_OR_RETURN(ModelInfo info, pool.describe(model));
+  return std::move(info.inputs);
 }
 
 /// Reads no checkpoint, which may be large: only model.toml.
@@ -254,6 +251,16 @@ Candidates complete(const CLI::App& application, std::span<const std::string> wo
   const CLI::Option* option = positionals[std::min(cursor.positional, positionals.size() - 1)];
   const std::string kind = option->get_type_name();
   return values(kind.find('{') == std::string::npos ? option->get_name(true) : kind, begun, cursor.first, look_up);
+}
+
+bool is_served(const std::string& stats, const std::string& model) try {
+  const json object = json::parse(stats);
+  for (const json& version : object.at("models")) {
+    if (version.at("name") == model && version.at("serving") == true) return true;
+  }
+  return false;
+} catch (const json::exception&) {
+  return false;
 }
 
 int print_candidates(const CLI::App& application, std::span<const std::string> words) {

@@ -35,6 +35,10 @@ struct LookUp {
 ///   words  those after the program's name, up to the one at the cursor, which may be empty
 Candidates complete(const CLI::App& application, std::span<const std::string> words, const LookUp& look_up);
 
+/// Whether the daemon serves the model now.
+///   stats  what the daemon answers; no error if that has another form
+bool is_served(const std::string& stats, const std::string& model);
+
 /// `shoal completion words WORD...`, which the scripts call: "none", "files" or "directories" on the first line, then a line for
 /// each word: the word, a tab, what it is about.
 int print_candidates(const CLI::App& application, std::span<const std::string> words);

@@ -17,7 +17,7 @@ namespace shoal::tool {
 namespace fs = std::filesystem;
 
 void add_tensor_options(CLI::App& app, std::vector<std::string>& inputs, std::string& directory) {
-  app.add_option("--input", inputs, "NAME=FILE.npy, once per input of the model")
+  app.add_option("--input", inputs, "a .npy file; once per input of the model")
       ->required()
       ->type_name("INPUT=FILE")
       ->allow_extra_args(false)
@@ -33,7 +33,7 @@ Result<std::vector<InputFile>> parse_inputs(std::span<const std::string> argumen
   for (const std::string& argument : arguments) {
     const std::size_t equals = argument.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == argument.size()) {
-      return invalid_argument("--input {}: write NAME=FILE.npy, such as data=x.npy", argument);
+      return invalid_argument("--input {}: write INPUT=FILE.npy, such as data=x.npy", argument);
     }
     inputs.push_back({argument.substr(0, equals), argument.substr(equals + 1)});
   }
