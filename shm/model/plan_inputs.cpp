@@ -129,7 +129,8 @@ std::set<std::string> named_inputs(const ModelConfig& config) {
 }
 
 Result<InputPlan> plan_inputs(const ModelConfig& config, std::span<const TensorSpec> graph_inputs, const std::string& where) {
-  SHOAL_RETURN_IF_ERROR(check_input_names(where, graph_inputs, {}, named_inputs(config)).with_context("configuration"));
+  SHOAL_RETURN_IF_ERROR(check_input_names(format("{}: 'inputs', 'shapes' or 'state' is wrong: the model", where), graph_inputs,
+                                          {}, named_inputs(config)));
   InputPlan plan;
   std::vector<TensorSpec> as_trained;
   for (const TensorSpec& graph_input : graph_inputs) {

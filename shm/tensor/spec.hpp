@@ -23,7 +23,7 @@ Status check_input_name(std::string_view model, std::span<const TensorSpec> inpu
                         std::string_view name);
 
 /// Whether it has inputs of these names, or ignores them.
-///   where   names the model in the error: "model 'resnet'"
+///   where   what has no such input, as the error says: "model 'resnet'"
 ///   Errors  kInvalidArgument: all names that it does not have, and the inputs that it has
 Status check_input_names(std::string_view where, std::span<const TensorSpec> inputs, std::span<const std::string> ignored,
                          const std::set<std::string>& names);

@@ -161,8 +161,8 @@ class Inspect(ShoalTest):
         (model / "model.toml").write_text('inputs = [{name = "data", shape = [-1, 3]}, {name = "dta", shape = [1]}]\n' + keys)
         seen = self.inspect(model)
         self.assertFalse(seen["loads"])
-        self.assertEqual(seen["notes"], ["'sparse': model 'm' has no input 'nobody', 'none' (it has: data)",
-                                         "configuration: model 'm' has no input 'dta', 'typo' (it has: data)"])
+        self.assertEqual(seen["notes"], ["model 'm': 'sparse' is wrong: the model has no input 'nobody', 'none' (it has: data)",
+                                         "model 'm': 'inputs', 'shapes' or 'state' is wrong: the model has no input 'dta', 'typo' (it has: data)"])
 
     def test_all_branches_are_looked_at(self):
         def branch(shape):

@@ -136,7 +136,7 @@ Status take_sparse_inputs(ModelConfig& config, Graph& graph, const std::string& 
   const auto sparse = config.sparse;
   std::set<std::string> names;
   for (const auto& [name, storage] : sparse) names.insert(name);
-  SHOAL_RETURN_IF_ERROR(check_input_names(where, graph.input_specs(), {}, names).with_context("'sparse'"));
+  SHOAL_RETURN_IF_ERROR(check_input_names(format("{}: 'sparse' is wrong: the model", where), graph.input_specs(), {}, names));
   for (const auto& [name, storage] : sparse) SHOAL_RETURN_IF_ERROR(Parts(config, graph, name, storage == "csr").take(where));
   return {};
 }

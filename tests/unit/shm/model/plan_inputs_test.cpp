@@ -92,7 +92,7 @@ TEST(PlanInputs, AStateHasItsShapeFromItsKeyAndItsBatchFromTheOtherInputs) {
 TEST(PlanInputs, RefusesNamesAndShapesThatDoNotFit) {
   EXPECT_TRUE(
       says(error_of({.inputs = {{"dta", DType::kFloat32, {1}}}, .shapes = {{{"dat", DType::kFloat32, {1, 4}}}}}, {kUnknown}),
-           {"configuration", "no input 'dat', 'dta' (it has: data)"}));
+           {"'inputs', 'shapes' or 'state' is wrong: the model has no input 'dat', 'dta' (it has: data)"}));
   const TensorSpec open{"data", DType::kFloat32, {-1, 4}};
   EXPECT_TRUE(says(error_of({.inputs = {open}, .shapes = {{{"data", DType::kFloat32, {1, 5}}}}}, {kUnknown}), {"1x5", "?x4"}));
 }
