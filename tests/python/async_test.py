@@ -257,6 +257,7 @@ class Asynchronous(PoolTest):
                          lambda: shoal.Engine("/nonexistent", async_in_flight=wrong)):
                 with self.assertRaisesRegex(shoal.InvalidArgument, f"async_in_flight is {wrong!r}: give a whole number from 1"):
                     make()
+        shoal.Engine("builtin:identity", async_in_flight=numpy.int64(8)).close()
         with shoal.Engine("builtin:identity", queue_limit=3) as engine:  # the default is not above that
             async def main():
                 await asyncio.gather(*(engine.predict_async("", {"data": ones(20_000)}) for _ in range(200)))

@@ -316,7 +316,9 @@ class Errors(PoolTest):
         future = self.pool.submit("echo", {"data": ones(1)})
         future.result(10)
         session_error = "was forked"
-        for use in (lambda: self.echo(ones(1)), lambda: self.pool.submit("echo", {"data": ones(1)}), lambda: self.pool.models(),
+        under_way = [self.pool.submit("slow", {"data": ones(1, 4)}) for _ in range(8)][-1]  # takes 2.4 s
+        for use in (lambda: under_way.result(), lambda: under_way.exception(20), lambda: self.echo(ones(1)),
+                    lambda: self.pool.submit("echo", {"data": ones(1)}), lambda: self.pool.models(),
                     lambda: self.pool.loan("float32", 3), lambda: next(self.pool.as_completed([{"data": ones(1)}], model="echo"))):
             pid = os.fork()
             if pid == 0:
@@ -327,6 +329,10 @@ class Errors(PoolTest):
                 finally:
                     os._exit(1)
             self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        pid = os.fork()
+        if pid == 0:  # what had its outcome before keeps it
+            os._exit(int(future.result()["data_output"].sum()))
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 1)
         pid = os.fork()
         if pid == 0:  # a pool of its own
             with shoal.Pool(self.daemon.directory) as pool:

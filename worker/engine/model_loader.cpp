@@ -10,7 +10,6 @@
 #include "shm/base/errors.hpp"
 #include "shm/base/regular_file.hpp"
 #include "shm/model/ignored_inputs.hpp"
-#include "shm/tensor/spec.hpp"
 #include "shm/tensor/state.hpp"
 #include "worker/engine/identity_model.hpp"
 #include "worker/engine/sparse_inputs.hpp"
@@ -39,9 +38,7 @@ SizedInput with_symbols(const TensorSpec& input, DimTable& table) {
 ///   state   is checked with the first set of inputs
 Result<std::vector<TensorSpec>> describe_outputs(Graph graph, const InputPlan& plan, std::span<const StatePair> state,
                                                  const std::string& where) {
-  const std::vector<TensorSpec>& first = plan.input_sets.front();
-  if (const Status fits = infer(graph, first); !fits.ok())  // what is wrong there is reported with numbers
-    return fits.with_context("compiling " + names_and_shapes(first));
+  SHOAL_RETURN_IF_ERROR(infer_naming_shapes(graph, plan.input_sets.front()));  // what is wrong there is reported with numbers
   std::vector<SymbolicShape> behind_data;
   std::vector<TensorSpec> outputs;
   for (const GraphOutput& output : graph.outputs) {
@@ -49,7 +46,7 @@ Result<std::vector<TensorSpec>> describe_outputs(Graph graph, const InputPlan& p
     behind_data.push_back(value.sizes());
     outputs.push_back({output.name, value.dtype, value.shape});
   }
-  SHOAL_RETURN_IF_ERROR(check_state(state, first, outputs, where));
+  SHOAL_RETURN_IF_ERROR(check_state(state, plan.input_sets.front(), outputs, where));
   outputs.clear();
   if (!std::ranges::all_of(plan.inputs, [](const TensorSpec& input) { return input.shape.is_known(); })) {
     for (const GraphOutput& output : graph.outputs) outputs.push_back({output.name, graph.value(output.value).dtype});

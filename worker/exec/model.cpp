@@ -5,7 +5,6 @@
 
 #include "shm/base/cache_directory.hpp"
 #include "shm/base/errors.hpp"
-#include "shm/tensor/spec.hpp"
 #include "worker/exec/backend.hpp"
 #include "worker/exec/graph_hash.hpp"
 #include "worker/exec/graph_plan.hpp"
@@ -203,7 +202,7 @@ class ModelOnDevice : public Model {
 
   Result<std::shared_ptr<const PlannedProgram>> program_for(const InputSet& set, std::vector<std::string>& notes) {
     Graph graph = graph_;
-    if (const Status fits = infer(graph, set); !fits.ok()) return fits.with_context("compiling " + names_and_shapes(set));
+    SHOAL_RETURN_IF_ERROR(infer_naming_shapes(graph, set));
     return builder_.build(graph, weights_, choices_, notes);
   }
 

@@ -7,6 +7,7 @@
 
 #include "shm/base/errors.hpp"
 #include "shm/base/shortened.hpp"
+#include "shm/tensor/spec.hpp"
 #include "worker/graph/convert.hpp"
 #include "worker/graph/operators.hpp"
 #include "worker/graph/shapes.hpp"
@@ -15,7 +16,7 @@
 namespace shoal::worker {
 namespace {
 
-constexpr std::size_t kMostNamesBytes = 1024;  // of a message
+constexpr std::size_t kMostNamesBytes = 1024, kMostShapesBytes = 255;  // of a message
 
 std::string names_of(const Graph& graph) {
   std::string names;
@@ -437,6 +438,11 @@ std::vector<SizedInput> sized(std::span<const TensorSpec> inputs) {
 
 Status infer(Graph& graph, std::span<const TensorSpec> inputs) {
   return Inference(graph, Mode::kProgram).run(std::make_shared<DimTable>(), sized(inputs));
+}
+
+Status infer_naming_shapes(Graph& graph, std::span<const TensorSpec> inputs) {
+  const Status inferred = infer(graph, inputs);
+  return inferred.ok() ? inferred : inferred.with_context("with " + shortened(names_and_shapes(inputs), kMostShapesBytes));
 }
 
 Status infer_what_follows(Graph& graph, std::span<const TensorSpec> inputs, std::vector<RefusedNode>& refused) {

@@ -17,6 +17,8 @@ namespace shoal::worker {
 /// next infer() may choose another type.
 ///   Errors  kInvalidArgument naming operator, node, tensor and both shapes; kUnimplemented
 Status infer(Graph& graph, std::span<const TensorSpec> inputs);
+/// The same, with errors that begin with the shapes of the inputs: the node that refuses a size may be far behind them.
+Status infer_naming_shapes(Graph& graph, std::span<const TensorSpec> inputs);
 
 /// An input whose sizes may be expressions.
 struct SizedInput {

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import operator
+import os
 import threading
 import weakref
 from collections import OrderedDict
@@ -13,7 +15,7 @@ from typing import Any, NamedTuple, Optional, TypeVar, Union
 import numpy
 
 from . import _extension
-from .errors import Cancelled, DeadlineExceeded, InvalidArgument
+from .errors import Cancelled, DeadlineExceeded, FailedPrecondition, InvalidArgument
 
 _shoal = _extension.load("_shoal", "shoal")
 
@@ -70,6 +72,25 @@ class Future(concurrent.futures.Future):  # type: ignore[type-arg]
     """The outputs of a submitted request, or its error. Canceling it cancels the request, if that has not been answered."""
 
     _request: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._process = os.getpid()
+
+    def result(self, timeout: Optional[float] = None) -> Outputs:
+        """As `concurrent.futures.Future.result`. Raises FailedPrecondition in a forked child, if the parent had no outcome yet."""
+        self._check_process()
+        return super().result(timeout)  # type: ignore[no-any-return]
+
+    def exception(self, timeout: Optional[float] = None) -> Optional[BaseException]:
+        """As `concurrent.futures.Future.exception`. Raises FailedPrecondition like `result`."""
+        self._check_process()
+        return super().exception(timeout)
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process and not self.done():  # nobody would ever give it an outcome
+            raise FailedPrecondition("this process was forked after the request was submitted: submit it in the child, to a Pool or "
+                                     "Engine that is made there")
 
     def cancel(self) -> bool:
         """Cancels the request: best effort. False if it is answered already."""
@@ -201,8 +222,12 @@ _ASYNC_IN_FLIGHT = 512  # half of what the queue of a model, or of an Engine, ho
 
 
 def _check_async_in_flight(given: Optional[int]) -> None:
-    if given is not None and not (isinstance(given, int) and given >= 1):
-        raise InvalidArgument(f"async_in_flight is {given!r}: give a whole number from 1, or None")
+    try:
+        if given is None or operator.index(given) >= 1:
+            return
+    except TypeError:
+        pass
+    raise InvalidArgument(f"async_in_flight is {given!r}: give a whole number from 1, or None")
 
 
 class _Asynchronous:

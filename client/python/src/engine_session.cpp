@@ -62,7 +62,8 @@ void EngineSession::close() {
 
 Status EngineSession::usable() const {
   if (!fork_guard_.in_child()) return {};
-  return failed_precondition("this process was forked after the session was opened");
+  return failed_precondition(
+      "this process was forked after the session was opened: open one in the child, of an Engine that is made there");
 }
 
 void EngineSession::keep_states() {

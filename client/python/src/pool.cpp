@@ -37,7 +37,10 @@ class SessionObject {
 
   /// Several threads may use it, one of which may close it.
   std::shared_ptr<Session> session() const {
-    if (fork_guard_.in_child()) raise(failed_precondition("this process was forked after the session was opened"));
+    if (fork_guard_.in_child())
+      raise(
+          failed_precondition("this process was forked after the session was opened: open one in the child, of a Pool that is "
+                              "made there"));
     if (!session_) raise(failed_precondition("this session is closed"));
     return session_;
   }
