@@ -27,7 +27,7 @@ constexpr const char* kTopAbout =
     "Shows the present activity of the running daemon: requests, times, queues, and each worker's processor time and memory.";
 constexpr const char* kTopMore =
     R"(Rates and times are those of the last interval (`shoal status` has those since the start). cpu: 1.00 is one processor all the time.
-copied: tensors that found no room in shared memory and travelled inside messages.
+copied: tensors that travelled inside messages: shared memory had no room, or an output's size was not known before.
 memory: shared pages are divided among the processes that map them. On a terminal the page is redrawn every second, until Ctrl-C.
 
   shoal top
@@ -104,7 +104,7 @@ std::uint64_t failed_of(const json& counts) {
   return failed;
 }
 
-/// Of tensors that found no room in shared memory, in both directions.
+/// Of tensors that travelled inside messages, in both directions.
 std::uint64_t copied_bytes(const json& model) {
   const json& copied = model.at("copied");
   return copied.at("request_bytes").get<std::uint64_t>() + copied.at("answer_bytes").get<std::uint64_t>();

@@ -146,7 +146,7 @@ class Pool(Client):
         self._native.stop()
 
     def usage(self) -> dict[str, dict[str, int]]:
-        """The shared memory of this Pool: ``usage()["inputs"]["copied_bytes"]`` are bytes that found no room in it."""
+        """The shared memory of this Pool: ``usage()["inputs"]["copied_bytes"]`` are those that travelled inside messages instead."""
         return self._native.usage()  # type: ignore[no-any-return]
 
     def open_session(self, model: str) -> Session:
