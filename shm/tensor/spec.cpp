@@ -5,11 +5,13 @@
 #include <optional>
 
 #include "shm/base/errors.hpp"
+#include "shm/base/shortened.hpp"
 
 namespace shoal {
 namespace {
 
 const DimRange kAnySize;
+constexpr std::size_t kMostNames = 255;  // bytes of a list of names in an error
 
 bool is_narrowed(const TensorSpec& spec, int axis) {
   return spec.shape[axis] < 0 && static_cast<std::size_t>(axis) < spec.ranges.size() &&
@@ -61,7 +63,8 @@ Status check_input_names(std::string_view where, std::span<const TensorSpec> inp
     if (!has_input(inputs, ignored, name)) unknown += format("{}'{}'", unknown.empty() ? "" : ", ", name);
   }
   if (unknown.empty()) return {};
-  return invalid_argument("{} has no input {} (it has: {})", where, unknown, names_of(inputs));
+  return invalid_argument("{} has no input {} (it has: {})", where, shortened(unknown, kMostNames),
+                          shortened(names_of(inputs), kMostNames));
 }
 
 std::string names_of(std::span<const TensorSpec> specs) {

@@ -31,6 +31,19 @@ TEST(Spec, NamesAllInputsThatAModelDoesNotHave) {
   EXPECT_EQ(wrong.message(), "model 'net' has no input 'dta', 'lable' (it has: data, ids)");
 }
 
+TEST(Spec, AnErrorThatNamesManyInputsStaysShort) {
+  std::vector<TensorSpec> inputs;
+  std::set<std::string> unknown;
+  for (int i = 10; i < 70; ++i) {
+    inputs.push_back({std::string(200, 'i') + std::to_string(i)});
+    unknown.insert(std::string(200, 'u') + std::to_string(i));
+  }
+  const Status wrong = check_input_names("model 'net'", inputs, {}, unknown);
+  EXPECT_LT(wrong.message().size(), 600u);
+  for (const char* part : {"model 'net' has no input 'uuu", " ... ", "u69' (it has: iii", "i69)"})
+    EXPECT_NE(wrong.message().find(part), std::string::npos) << part << " is not in " << wrong.message();
+}
+
 TEST(Spec, ReadsRangesAsTheyAreWritten) {
   for (const char* text : {"224..640", "1..", "5..5", "0..3"}) {
     const auto range = parse_range(text);
