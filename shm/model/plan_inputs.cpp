@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 
 #include "shm/base/errors.hpp"
 #include "shm/model/model_config.hpp"
@@ -116,21 +117,28 @@ Result<std::vector<TensorSpec>> default_set(const std::vector<TensorSpec>& input
   return set;
 }
 
+/// The inputs that each key names.
+std::map<std::string_view, std::set<std::string>> inputs_by_key(const ModelConfig& config) {
+  std::map<std::string_view, std::set<std::string>> keys;
+  for (const TensorSpec& spec : config.inputs) keys["inputs"].insert(spec.name);
+  for (const StatePair& pair : config.state) keys["state"].insert(pair.in);
+  for (const std::vector<TensorSpec>& set : config.shapes) {
+    for (const TensorSpec& spec : set) keys["shapes"].insert(spec.name);
+  }
+  return keys;
+}
+
 }  // namespace
 
 std::set<std::string> named_inputs(const ModelConfig& config) {
-  std::set<std::string> names;
-  for (const TensorSpec& spec : config.inputs) names.insert(spec.name);
-  for (const StatePair& pair : config.state) names.insert(pair.in);
-  for (const std::vector<TensorSpec>& set : config.shapes) {
-    for (const TensorSpec& spec : set) names.insert(spec.name);
-  }
-  return names;
+  std::set<std::string> all;
+  for (const auto& [key, names] : inputs_by_key(config)) all.insert(names.begin(), names.end());
+  return all;
 }
 
 Result<InputPlan> plan_inputs(const ModelConfig& config, std::span<const TensorSpec> graph_inputs, const std::string& where) {
-  SHOAL_RETURN_IF_ERROR(check_input_names(format("{}: 'inputs', 'shapes' or 'state' is wrong: the model", where), graph_inputs,
-                                          {}, named_inputs(config)));
+  for (const auto& [key, names] : inputs_by_key(config))
+    SHOAL_RETURN_IF_ERROR(check_input_names(format("{}: '{}' is wrong: the model", where, key), graph_inputs, {}, names));
   InputPlan plan;
   std::vector<TensorSpec> as_trained;
   for (const TensorSpec& graph_input : graph_inputs) {

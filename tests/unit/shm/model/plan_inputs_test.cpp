@@ -90,9 +90,13 @@ TEST(PlanInputs, AStateHasItsShapeFromItsKeyAndItsBatchFromTheOtherInputs) {
 }
 
 TEST(PlanInputs, RefusesNamesAndShapesThatDoNotFit) {
-  EXPECT_TRUE(
-      says(error_of({.inputs = {{"dta", DType::kFloat32, {1}}}, .shapes = {{{"dat", DType::kFloat32, {1, 4}}}}}, {kUnknown}),
-           {"'inputs', 'shapes' or 'state' is wrong: the model has no input 'dat', 'dta' (it has: data)"}));
+  const TensorSpec dta{"dta", DType::kFloat32, {1}}, dat{"dat", DType::kFloat32, {1}};
+  EXPECT_TRUE(says(error_of({.inputs = {dta, dat}}, {kUnknown}),
+                   {": 'inputs' is wrong: the model has no input 'dat', 'dta' (it has: data)"}));
+  EXPECT_TRUE(says(error_of({.shapes = {{dta}, {dat}}}, {kUnknown}),
+                   {": 'shapes' is wrong: the model has no input 'dat', 'dta' (it has: data)"}));
+  EXPECT_TRUE(says(error_of({.state = {{"out", "dta"}}, .shapes = {}}, {kUnknown}),
+                   {": 'state' is wrong: the model has no input 'dta' (it has: data)"}));
   const TensorSpec open{"data", DType::kFloat32, {-1, 4}};
   EXPECT_TRUE(says(error_of({.inputs = {open}, .shapes = {{{"data", DType::kFloat32, {1, 5}}}}}, {kUnknown}), {"1x5", "?x4"}));
 }
