@@ -173,6 +173,39 @@ class Detect(ShoalTest):
         self.assertEqual(os.listdir(out), ["street.png"])
         self.assertEqual(read_png(out / "street.png")[:2], (400, 200))
 
+    def test_a_drawing_never_replaces_a_picture_that_was_given(self):
+        pictures = self.tmp / "pictures"
+        pictures.mkdir()
+        first, second = write_png(pictures / "first.png", 20, 10), write_png(pictures / "second.png", 20, 10)
+        link, hard = self.tmp / "link.png", self.tmp / "hard.png"
+        link.symlink_to(second)
+        hard.hardlink_to(second)
+        before = second.read_bytes()
+        for files, draw, target in (((first, second), pictures, first), ((second,), pictures, second), ((second,), second, second),
+                                    ((second,), link, link), ((first, hard), pictures, first), ((link,), hard, hard)):
+            with self.subTest(draw=draw):
+                # Before anything is asked of a model: there is no daemon.
+                run = shoal("detect", "ssd", *files, "--draw", draw, directory=self.tmp)
+                self.assert_fails(run, 1, f"--draw would write {target} over the picture {files[0]}", "another")
+                self.assertEqual((first.read_bytes(), second.read_bytes()), (before, before))
+        (pictures / "first.jpg").write_bytes(first.read_bytes())
+        self.assert_fails(shoal("detect", "ssd", pictures / "first.jpg", second, "--draw", pictures, directory=self.tmp), 1, second)
+        self.found(shoal("detect", self.model, pictures / "first.jpg", "--json", "--draw", pictures))  # it was not given: as > does
+        self.assertNotEqual(first.read_bytes(), before)
+
+    def test_a_directory_is_one_for_a_single_picture_too(self):
+        out = self.tmp / "out.jpg"
+        out.mkdir()
+        self.found(shoal("detect", self.model, self.picture, "--json", "--draw", out))
+        self.assertEqual(os.listdir(out), ["street.png"])
+        self.found(shoal("detect", self.model, self.picture, "--json", "--draw", f"{self.tmp / 'new'}/"))
+        self.assertEqual(os.listdir(self.tmp / "new"), ["street.png"])
+
+    def test_the_format_of_a_drawing_is_looked_at_first(self):
+        for name in ("drawn.what", "drawn"):
+            run = shoal("detect", "ssd", self.picture, "--draw", self.tmp / name, directory=self.tmp)  # there is no daemon
+            self.assert_fails(run, 1, f"{self.tmp / name}: no format of pictures", ".png or .jpg")
+
     def test_mistakes_are_named(self):
         draw = ["detect", self.model, self.picture, "--draw"]
         self.assert_fails(shoal(*draw, self.tmp / "drawn.what"), 1, "drawn.what", ".png or .jpg")

@@ -1,8 +1,11 @@
 // `shoal detect`: the objects in pictures.
+#include <sys/stat.h>
+
 #include <array>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -46,20 +49,48 @@ void print_table(const std::vector<std::string>& files, const std::vector<Detect
   std::fputs(align_columns(rows, {false, true, false, true, true, true, true}).c_str(), stdout);
 }
 
+/// Refuses to write a drawing over one of the pictures, whatever names it has.
+Status check_keeps(const std::vector<std::string>& pictures, const std::vector<fs::path>& drawn) {
+  std::map<std::pair<dev_t, ino_t>, std::string> kept;
+  struct stat info {};
+  for (const std::string& picture : pictures) {
+    if (::stat(picture.c_str(), &info) == 0) kept.emplace(std::pair(info.st_dev, info.st_ino), picture);
+  }
+  for (const fs::path& file : drawn) {
+    if (::stat(file.c_str(), &info) != 0) continue;
+    if (const auto picture = kept.find({info.st_dev, info.st_ino}); picture != kept.end()) {
+      return invalid_argument("--draw would write {} over the picture {}: name another file or directory", file.string(),
+                              picture->second);
+    }
+  }
+  return {};
+}
+
+/// Whether pictures can be written in the format that the name of the file says.
+Status check_format(const fs::path& file) {
+  SHOAL_ASSIGN_OR_RETURN(const Image dot, Image::from_rgb(1, 1, {0, 0, 0}));
+  return dot.encode(file.extension().native()).status().with_context(file.native());
+}
+
 /// Where --draw writes each picture; nothing without it.
 Result<std::vector<fs::path>> drawn_files(const DetectOptions& options) {
   std::vector<fs::path> drawn;
   if (options.draw.empty()) return drawn;
-  if (options.files.size() == 1 && !options.draw.ends_with('/')) return std::vector<fs::path>{options.draw};
   std::error_code error;
-  fs::create_directories(options.draw, error);
-  if (error) return status_from_errno("make the directory", options.draw, error.value());
-  std::set<fs::path> names;
-  for (const std::string& file : options.files) {
-    drawn.push_back(fs::path(options.draw) / fs::path(file).stem().concat(".png"));
-    if (!names.insert(drawn.back()).second)
-      return invalid_argument("--draw: {} would be written for two pictures: rename one of them", drawn.back().string());
+  if (options.files.size() == 1 && !options.draw.ends_with('/') && !fs::is_directory(options.draw, error)) {
+    drawn.emplace_back(options.draw);
+    SHOAL_RETURN_IF_ERROR(check_format(drawn[0]));
+  } else {
+    fs::create_directories(options.draw, error);
+    if (error) return status_from_errno("make the directory", options.draw, error.value());
+    std::set<fs::path> names;
+    for (const std::string& file : options.files) {
+      drawn.push_back(fs::path(options.draw) / fs::path(file).stem().concat(".png"));
+      if (!names.insert(drawn.back()).second)
+        return invalid_argument("--draw: {} would be written for two pictures: rename one of them", drawn.back().string());
+    }
   }
+  SHOAL_RETURN_IF_ERROR(check_keeps(options.files, drawn));
   return drawn;
 }
 

@@ -84,8 +84,9 @@ CLI::App* add_detect(CLI::App& application, DetectOptions& options) {
   app->add_option("--labels", options.labels, "file of class names, line i = class i, instead of the model's own")
       ->type_name("FILE")
       ->check(not_empty);
-  app->add_option("--draw", options.draw,
-                  "write the picture with the boxes: a .png or .jpg; with several pictures, or with a / at the end, a directory")
+  app->add_option(
+         "--draw", options.draw,
+         "write the picture with the boxes: a .png or .jpg; a directory if it is one, ends with /, or there are several pictures")
       ->type_name("FILE")
       ->check(not_empty);
   app->add_option("--format", options.format,
