@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 import unittest
+import unittest.mock
 
 from support import BIN, SHAPES, Daemon, ShoalTest, shoal, write_model
 
@@ -117,6 +118,8 @@ class Words(ShoalTest):
         for line in (["run", two, "--input", ""], ["bench", two, "--input", "d"], ["bench", two, "--shape", ""]):
             with self.subTest(line=line):
                 self.assertEqual(list(asked(*line, directory=self.tmp)[1]), ["data=", "other="])
+        with unittest.mock.patch.dict(os.environ, HOME=str(self.tmp)):  # bash and zsh hand over the words as they were typed
+            self.assertEqual(list(asked("run", "~/two", "--input", "", directory=self.tmp)[1]), ["data=", "other="])
         self.assertEqual(asked("run", self.tmp / "nothing" / "m", "--input", "", directory=self.tmp), ("none", {}))
         self.assertEqual(asked("bench", two, "--shape", "data=1", directory=self.tmp), ("none", {}))
 

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -206,7 +207,9 @@ Result<std::vector<TensorSpec>> served_inputs(const std::string& model) {
 }
 
 /// Reads no checkpoint, which may be large: only model.toml.
-Result<std::set<std::string>> configured_inputs(const std::string& path) {
+Result<std::set<std::string>> configured_inputs(std::string path) {
+  const char* home = std::getenv("HOME");
+  if (home && path.starts_with("~/")) path.replace(0, 1, home);  // shells hand over the words as they were typed
   SHOAL_ASSIGN_OR_RETURN(const ModelFiles files, find_model(path));
   SHOAL_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(files));
   return named_inputs(config);
