@@ -1,4 +1,6 @@
 // shoal load, unload, reload, scale, drain: change what the running daemon serves.
+#include "tools/shoal/life.hpp"
+
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
@@ -79,26 +81,6 @@ NameAndPath split(const std::string& argument) {
   return {argument.substr(0, equals), argument.substr(equals + 1)};
 }
 
-/// "version 2 is loading, 1 of 4 workers": the state of the version that is being loaded, else of one that restarts or is
-/// drained.
-std::string state_of(Pool& pool, const std::string& name) {
-  const auto stats = pool.stats();
-  const json object = stats.ok() ? json::parse(*stats, nullptr, false) : json();
-  std::string state = "waiting";
-  if (!object.is_object()) return state;
-  for (const json& model : object.value("models", json::array())) {
-    const auto stage = model.value("state", std::string());
-    if (model.value("name", std::string()) != name || (stage != "loading" && stage != "draining")) continue;
-    const auto version = model.value("version", std::uint64_t{0});
-    if (version == 0) return model.value("reason", std::string());
-    state = format("version {} is {}", version, stage);
-    if (stage == "draining") continue;
-    state += format(", {} of {} workers", model.value("workers", json::array()).size(), model.value("wanted_workers", 0));
-    if (!model.value("serving", false)) return state;  // else it restarts
-  }
-  return state;
-}
-
 void print(const std::string& name, const ModelChange& change, bool as_json) {
   if (as_json) {
     std::printf("%s\n", json_text({{"model", name},
@@ -126,8 +108,12 @@ Finish change(Pool& pool, const LifeOptions& options, const Call& call) {
   auto answer = std::async(std::launch::async, [&, name = name, path = path] { return call(pool, name, path); });
   {
     Progress progress(name);
-    while (answer.wait_for(std::chrono::milliseconds(200)) != std::future_status::ready)
-      progress.show([&, name = name] { return state_of(pool, name); });
+    while (answer.wait_for(std::chrono::milliseconds(200)) != std::future_status::ready) {
+      progress.show([&, name = name] {
+        const auto stats = pool.stats();
+        return state_of(name, stats.ok() ? *stats : "");
+      });
+    }
   }
   const Result<ModelChange> changed = answer.get();
   if (!changed.ok()) return daemon_failure(changed.status());
@@ -164,6 +150,24 @@ Command make(CLI::App& application, const Words& words, const std::shared_ptr<Li
 }
 
 }  // namespace
+
+std::string state_of(const std::string& name, const std::string& stats) try {
+  const json object = json::parse(stats);
+  std::string state = "waiting";
+  for (const json& model : object.at("models")) {
+    const auto stage = model.value("state", std::string());
+    if (model.value("name", std::string()) != name || (stage != "loading" && stage != "draining")) continue;
+    const auto version = model.value("version", std::uint64_t{0});
+    if (version == 0) return model.value("reason", std::string());
+    state = format("version {} is {}", version, stage);
+    if (stage == "draining") continue;
+    state += format(", {} of {} workers", model.value("workers", json::array()).size(), model.value("wanted_workers", 0));
+    if (!model.value("serving", false)) return state;  // else it restarts
+  }
+  return state;
+} catch (const json::exception&) {
+  return "waiting";
+}
 
 Command make_load(CLI::App& application) {
   return make(application, {"load", kAboutLoad, kMoreLoad, "NAME=PATH", "NAME=PATH[,workers=4,...]", Place::kRequired},
