@@ -52,20 +52,21 @@ Result<Checksums> parse_checksums(std::string_view text, const std::string& what
 Status check_names(const Checksums& checksums, const std::vector<std::string>& files, const std::string& what) {
   const auto is_named = [&](const std::string& file) { return checksums.contains(file); };
   if (checksums.empty() || std::ranges::any_of(files, is_named)) return {};
+  const bool is_here = what.starts_with('/') || what.starts_with("file:");
   const std::string others = checksums.size() > 1 ? format(" and {} more", checksums.size() - 1) : "";
   return data_loss(
       "{}: it names none of the model's files beside it{}, so none of them would be verified. It names '{}'{}. Make it in the "
       "directory of the files, so that names are without a directory (for numbered versions in the directory of each): "
-      "`cd DIRECTORY && sha256sum * > SHA256SUMS`, or remove it",
+      "`cd DIRECTORY && sha256sum * > SHA256SUMS`, or remove it{}",
       what, files.empty() ? "" : format(" (such as '{}')", files.front()), shortened(checksums.begin()->first, kLongestShown),
-      others);
+      others, is_here ? "" : " (on a server its owner must do that)");
 }
 
 Status check_sum(const Checksums& checksums, const std::string& name, const std::string& found, const std::string& what) {
   const auto expected = checksums.find(name);
   if (expected == checksums.end() || expected->second == found) return {};
-  return data_loss("{}: its SHA-256 is {}, and SHA256SUMS beside it says {}: the file is damaged, or one of the two is old", what,
-                   found, expected->second);
+  return data_loss("{}: its SHA-256 is {}, and SHA256SUMS says {} for '{}': the file is damaged, or one of the two is old", what,
+                   found, expected->second, name);
 }
 
 Result<std::string> sum_of(const Course& course, const std::filesystem::path& file, const std::string& name) {

@@ -14,7 +14,8 @@ namespace shoal::fetch {
 
 inline constexpr const char* kChecksums = "SHA256SUMS";
 
-/// Name -> hexadecimal SHA-256. A name with a directory, such as "a/x" or "/a/x", is that of no file beside SHA256SUMS.
+/// Name -> hexadecimal SHA-256. A name with a directory, such as "a/x" or "/a/x", is that of no file beside SHA256SUMS. Only
+/// labels and golden files at a file:// URL may have one.
 using Checksums = std::map<std::string, std::string>;
 
 /// Reads the output of sha256sum.
@@ -22,7 +23,7 @@ using Checksums = std::map<std::string, std::string>;
 Result<Checksums> parse_checksums(std::string_view text, const std::string& what);
 
 /// Whoever puts SHA256SUMS beside a model wants it verified, so sums of other files only are a mistake.
-///   files   of the model, beside SHA256SUMS
+///   files   of the model, as SHA256SUMS may name them
 ///   Errors  kDataLoss: there are sums, and none is for one of `files`; names `what`, one of these, a name that is there, and
 ///           what to do
 Status check_names(const Checksums& checksums, const std::vector<std::string>& files, const std::string& what);

@@ -214,17 +214,23 @@ class ModelFetch {
 
   /// `base` has what all versions share; it is `directory` itself if there are none.
   Status take_model(const ModelFiles& files, RemoteDirectory& directory, RemoteDirectory& base) {
-    for (const fs::path& file : files.files)
-      SHOAL_RETURN_IF_ERROR(directory.take(file.filename().string(), Need::kRequired).status());
     if (files.config_file.empty())
       SHOAL_RETURN_IF_ERROR(directory.take_text(files.prefix + "-shapes.json", Need::kOptional).status());
     SHOAL_ASSIGN_OR_RETURN(ModelConfig config, read_model_config(files));
     const std::string labels = config.labels_file, golden = config.golden_file;
     apply_overrides(request_.overrides, config);
     SHOAL_RETURN_IF_ERROR(take_labels(config.labels_file, config.labels_file != labels, directory, base));
-    if (config.golden_file.empty() || is_here(config.golden_file, config.golden_file != golden)) return {};
-    SHOAL_RETURN_IF_ERROR(check_named("golden", config.golden_file, directory));
-    return directory.take(config.golden_file, Need::kRequired).status();
+    SHOAL_RETURN_IF_ERROR(take_golden(config.golden_file, config.golden_file != golden, directory));
+    SHOAL_RETURN_IF_ERROR(directory.check_checksums(files.files));  // before the weights, which take long
+    for (const fs::path& file : files.files)
+      SHOAL_RETURN_IF_ERROR(directory.take(file.filename().string(), Need::kRequired).status());
+    return {};
+  }
+
+  static Status take_golden(const std::string& named, bool is_users, RemoteDirectory& directory) {
+    if (named.empty() || is_here(named, is_users)) return {};
+    SHOAL_RETURN_IF_ERROR(check_named("golden", named, directory));
+    return directory.take(named, Need::kRequired).status();
   }
 
   Status take_labels(const std::string& named, bool is_users, RemoteDirectory& directory, RemoteDirectory& base) {

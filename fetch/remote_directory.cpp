@@ -79,12 +79,13 @@ Result<bool> RemoteDirectory::take(const FileFetcher::Wish& wish) {
   return true;
 }
 
-std::vector<std::string> RemoteDirectory::taken_names() const {
+Status RemoteDirectory::check_checksums(const std::vector<fs::path>& others) const {
   std::vector<std::string> names;
   for (const auto& [name, record] : taken_) {
     if (name != kChecksums) names.push_back(name);
   }
-  return names;
+  for (const fs::path& file : others) names.push_back(file.filename().string());
+  return check_names(files_.checksums(), names, url_of(kChecksums));
 }
 
 Result<fs::path> RemoteDirectory::assemble(const std::map<std::string, fs::path>& directories) {

@@ -41,8 +41,8 @@ class RemoteDirectory {
   ///   Errors       those of check_checksums(), without `directories`; those of DirectoryCache::assemble()
   Result<std::filesystem::path> assemble(const std::map<std::string, std::filesystem::path>& directories = {});
   bool has_checksums() const { return taken_.contains(kChecksums); }
-  /// Errors: kDataLoss: SHA256SUMS is there and names nothing that was taken, see check_names().
-  Status check_checksums() const { return check_names(files_.checksums(), taken_names(), url_of(kChecksums)); }
+  /// Errors: kDataLoss: SHA256SUMS is there and names neither what was taken nor one of `others`, see check_names().
+  Status check_checksums(const std::vector<std::filesystem::path>& others = {}) const;
 
   const std::string& directory() const { return files_.directory(); }
   const std::filesystem::path& picture() const { return picture_; }
@@ -54,7 +54,6 @@ class RemoteDirectory {
       : tools_(tools), files_(std::move(files)), picture_(std::move(picture)) {}
   Result<bool> take(const FileFetcher::Wish& wish);
   Status draw(const std::string& name);
-  std::vector<std::string> taken_names() const;  // without SHA256SUMS
 
   FetchTools tools_;
   FileFetcher files_;

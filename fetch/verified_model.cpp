@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <set>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -23,23 +22,19 @@ class Verifier {
  public:
   explicit Verifier(const Course& course) : course_(course) {}
 
-  /// A file that is not there is none of the model's, or is missed by whoever reads it.
-  Status verify(const fs::path& file) {
+  /// Compares a file with the sums beside it, and with those in the model's directory, which may name it as "labels/a.txt". A
+  /// file that is not there is none of the model's, or is missed by whoever reads it.
+  Status verify(const fs::path& file, const fs::path& directory) {
     std::error_code error;
-    if (!fs::exists(file, error) || !verified_.insert(file).second) return {};
-    SHOAL_ASSIGN_OR_RETURN(Sums* const sums, sums_in(file.parent_path()));
-    const std::string& name = sums->files.emplace_back(file.filename().string());
-    if (!sums->checksums.contains(name)) return {};
-    const auto found = sum_of(course_, file, name);
-    if (!found.ok()) return found.status().with_context(file.string());
-    if (const std::uintmax_t size = fs::file_size(file, error); !error) bytes_ += size;
-    return check_sum(sums->checksums, name, *found, file.string());
+    if (!fs::exists(file, error)) return {};
+    SHOAL_RETURN_IF_ERROR(compare(file, file.parent_path(), file.filename()));
+    return compare(file, directory, file.lexically_normal().lexically_relative(directory.lexically_normal()));
   }
 
   Status verify_version(const FoundVersion& version, const ModelOverrides& overrides) {
     if (!version.files.ok()) return {};
     const ModelFiles& files = *version.files;
-    for (const fs::path& file : files.files) SHOAL_RETURN_IF_ERROR(verify(file));
+    for (const fs::path& file : files.files) SHOAL_RETURN_IF_ERROR(verify(file, files.directory));
     SHOAL_ASSIGN_OR_RETURN(Sums* const sums, sums_in(files.directory));
     sums->are_models = true;
     if (!version.directory.empty() && sums->checksums.empty()) {
@@ -47,12 +42,12 @@ class Verifier {
       shared->are_models = true;
     }
     const fs::path shapes = files.directory / (files.prefix + "-shapes.json");
-    SHOAL_RETURN_IF_ERROR(verify(files.config_file.empty() ? shapes : files.config_file));
+    SHOAL_RETURN_IF_ERROR(verify(files.config_file.empty() ? shapes : files.config_file, files.directory));
     auto config = read_model_config(files);
     if (!config.ok()) return {};
     apply_overrides(overrides, *config);
-    SHOAL_RETURN_IF_ERROR(verify(labels_path(files, *config)));
-    return config->golden_file.empty() ? Status() : verify(files.directory / config->golden_file);
+    SHOAL_RETURN_IF_ERROR(verify(labels_path(files, *config), files.directory));
+    return config->golden_file.empty() ? Status() : verify(files.directory / config->golden_file, files.directory);
   }
 
   /// Labels and golden files may lie where others have their files, whose sums need not name them.
@@ -69,9 +64,24 @@ class Verifier {
  private:
   struct Sums {
     Checksums checksums;             // empty if there is no SHA256SUMS
-    std::vector<std::string> files;  // of the model, beside it
+    std::vector<std::string> files;  // of the model, as it may name them
     bool are_models = false;         // they must name one of these files
   };
+
+  Status compare(const fs::path& file, const fs::path& directory, const std::string& name) {
+    SHOAL_ASSIGN_OR_RETURN(Sums* const sums, sums_in(directory));
+    sums->files.push_back(name);
+    if (!sums->checksums.contains(name)) return {};
+    std::string& sum = sums_of_files_[file];
+    if (sum.empty()) {
+      auto found = sum_of(course_, file, name);
+      if (!found.ok()) return found.status().with_context(file.string());
+      sum = *std::move(found);
+      std::error_code error;
+      if (const std::uintmax_t size = fs::file_size(file, error); !error) bytes_ += size;
+    }
+    return check_sum(sums->checksums, name, sum, file.string());
+  }
 
   Result<Sums*> sums_in(const fs::path& directory) {
     std::error_code error;
@@ -89,7 +99,7 @@ class Verifier {
 
   const Course& course_;
   std::map<fs::path, Sums> sums_;
-  std::set<fs::path> verified_;
+  std::map<fs::path, std::string> sums_of_files_;
   std::uint64_t bytes_ = 0;
 };
 
@@ -100,7 +110,7 @@ Result<FetchedModel> verify_model(const ModelRequest& request, const Course& cou
   Verifier verifier(course);
   VersionPolicy policy = request.overrides.versions.value_or(VersionPolicy());
   if (const fs::path shared = shared_config_file(path); !shared.empty()) {
-    SHOAL_RETURN_IF_ERROR(verifier.verify(shared));
+    SHOAL_RETURN_IF_ERROR(verifier.verify(shared, shared.parent_path()));
     const auto config = read_model_config({.config_file = shared});
     if (config.ok() && !request.overrides.versions) policy = config->versions;
   }

@@ -120,6 +120,17 @@ class FileUrls(FetchTest):
         (shared / "SHA256SUMS").write_text(f"{ZERO}  names.txt\n")
         self.assert_fails(self.shoal("inspect", self.url), 1, "DATA_LOSS", "names.txt", ZERO)
 
+    def test_sums_that_name_labels_with_their_directory(self):
+        """As `find . -type f` does."""
+        (self.directory / "lab").mkdir()
+        names = (self.directory / "synset.txt").rename(self.directory / "lab" / "names.txt")
+        self.name_labels("lab/names.txt")
+        sums = sums_of(self.directory, [PARAMS]).decode() + sums_of(self.directory / "lab").decode().replace("names", "./lab/names")
+        (self.directory / "SHA256SUMS").write_text(sums)
+        self.assertEqual(self.shoal("inspect", self.url).returncode, 0)
+        names.write_text("others\n")
+        self.assert_fails(self.shoal("inspect", self.url), 1, "DATA_LOSS", "lab/names.txt", "SHA256SUMS")
+
     def test_sums_of_versions_in_their_parent(self):
         base = self.tmp / "versions"
         (self.directory / "SHA256SUMS").unlink()

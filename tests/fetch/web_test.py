@@ -265,10 +265,11 @@ class Refusals(Web):
         sums = sums_of(directory).decode()
         for before in ("models/a/", "/srv/m/", "other-"):
             (directory / "SHA256SUMS").write_text(sums.replace("  ", "  " + before))
-            self.serve(directory)
+            double = self.serve(directory)
             with self.subTest(before=before):
                 there = f"{self.url.removesuffix(PREFIX)}SHA256SUMS"
-                self.assert_refused(self.fetch(self.url), there, "DATA_LOSS", f"'{before}", "sha256sum * > SHA256SUMS")
+                self.assert_refused(self.fetch(self.url), there, "DATA_LOSS", f"'{before}", "sha256sum * > SHA256SUMS", "its owner")
+                self.assertNotIn(PARAMS, [path for path, *_ in double.requests], "nobody needs the weights")
         (directory / "SHA256SUMS").write_text(sums.replace("  ", "  models/a/"))
         self.serve(directory)
         for url in (self.url.removesuffix(PREFIX), self.url.removesuffix(f"/{PREFIX}")):
