@@ -167,7 +167,7 @@ void PoolCore::advance_connection() {
   close_idle_sessions(now_ns);
   if (!connection_ && now_ns >= next_attempt_ns_) {
     const Status begun = begin_connection(now_ns + std::max(count_ns(options_.reconnect_timeout), kLeastAttemptNs));
-    // Only another user's daemon is a reason to give up at once. Memory, descriptors or room in the backlog may come.
+    // It may be let in later, and memory, descriptors or room in the backlog may come.
     if (!begun.ok()) lose_connection(begun.code() == StatusCode::kPermissionDenied ? begun : unavailable("{}", begun.message()));
   }
   if (connection_) {
@@ -229,7 +229,7 @@ void PoolCore::on_ready() {
 // Also called when a connection could not be made.
 void PoolCore::lose_connection(const Status& why) {
   const std::uint64_t now_ns = monotonic_now_ns();
-  const bool was_ready = is_ready();
+  const bool was_ready = is_ready(), was_connected = connection_ != nullptr;
   if (was_ready) give_up_reconnecting_ns_ = now_ns + count_ns(options_.reconnect_timeout);
   if (connection_) left_output_ = std::exchange(output_, nullptr);  // an old worker may still write into it
   drop_other_connections();
@@ -260,9 +260,10 @@ void PoolCore::lose_connection(const Status& why) {
     if (was_ready && call->ends_daemon && was_sent) finish_call(call, std::string("{}"));
   }
 
-  // A daemon that has no room for this client now may have it later. One that had let it in and cuts it off has a reason.
+  // A daemon that has no room for this client now may have it later. One that had let it in and cuts it off has a reason. One
+  // that starts keeps everybody out until it has shared its directory with its group.
   const bool is_full = why.code() == StatusCode::kOverloaded && !was_ready;
-  const bool is_refusal = why.code() != StatusCode::kUnavailable && !is_full;
+  const bool is_refusal = was_connected && why.code() != StatusCode::kUnavailable && !is_full;
   if (is_refusal || now_ns >= give_up_reconnecting_ns_) fail_everything(why);
 }
 

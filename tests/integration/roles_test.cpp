@@ -145,6 +145,28 @@ TEST_F(RolesTest, AMemberOfTheSocketGroupPredicts) {
             "OK");
 }
 
+// A daemon that starts makes its directory private at first.
+TEST_F(RolesTest, AMembersRequestsWaitUntilTheNextDaemonHasSharedItsDirectory) {
+  DaemonFixture daemon({.arguments = {"--socket-group", "64410"}});
+  ProcessOf alice(kAlice, {kGroup}, [&] {
+    auto pool = Pool::connect({.directory = daemon.directory(), .reconnect_timeout = 30s});
+    if (!pool.ok()) return text_of(pool.status());
+    for (const auto end = std::chrono::steady_clock::now() + 60s; std::chrono::steady_clock::now() < end;) {
+      const auto begin = std::chrono::steady_clock::now();
+      const std::string answer = text_of(pool->predict("echo", {{"data", counting({4})}}));
+      if (answer != "OK" || std::chrono::steady_clock::now() - begin > 500ms) return answer;
+    }
+    return std::string("no request had to wait");
+  });
+  ASSERT_TRUE(eventually([&] { return daemon.model()["counts"]["ok"] > 0; }));
+  ::kill(daemon.pid(), SIGKILL);
+  EXPECT_EQ(daemon.wait_for_exit(), 128 + SIGKILL);
+  ASSERT_EQ(::chmod(daemon.directory().c_str(), 0700), 0);
+  std::this_thread::sleep_for(1s);
+  daemon.start();
+  EXPECT_EQ(alice.said(), "OK");
+}
+
 TEST_F(RolesTest, ADaemonOfAnotherUserServesItsGroup) {
   const DaemonFixture daemon(settings("socket_group = \"gid:64410\"\n", kDaemonUser, {kGroup}));
   const auto with_trust = [&] {

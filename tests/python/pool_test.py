@@ -331,7 +331,7 @@ class Errors(PoolTest):
             self.assertEqual(os.waitpid(pid, 0)[1], 0)
         pid = os.fork()
         if pid == 0:  # what had its outcome before keeps it
-            os._exit(int(future.result()["data_output"].sum()))
+            os._exit(int(future.result()["data_output"].sum()) + 2 * under_way.cancel())
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 1)
         pid = os.fork()
         if pid == 0:  # a pool of its own

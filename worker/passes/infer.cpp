@@ -442,7 +442,7 @@ Status infer(Graph& graph, std::span<const TensorSpec> inputs) {
 
 Status infer_naming_shapes(Graph& graph, std::span<const TensorSpec> inputs) {
   const Status inferred = infer(graph, inputs);
-  return inferred.ok() ? inferred : inferred.with_context("with " + shortened(names_and_shapes(inputs), kMostShapesBytes));
+  return inputs.empty() ? inferred : inferred.with_context("with " + shortened(names_and_shapes(inputs), kMostShapesBytes));
 }
 
 Status infer_what_follows(Graph& graph, std::span<const TensorSpec> inputs, std::vector<RefusedNode>& refused) {

@@ -69,32 +69,51 @@ class ModelInfo(NamedTuple):
 
 
 class Future(concurrent.futures.Future):  # type: ignore[type-arg]
-    """The outputs of a submitted request, or its error. Canceling it cancels the request, if that has not been answered."""
+    """The outputs of a submitted request, or its error. Canceling it cancels the request, if that has not been answered.
+
+    A forked child gets no outcome of what was under way: there `result` and `exception` raise FailedPrecondition, and `cancel` does
+    nothing. Do not wait in it for the parent's futures by other means, such as `concurrent.futures.wait`.
+    """
 
     _request: Any
 
     def __init__(self) -> None:
         super().__init__()
         self._process = os.getpid()
+        self._has_outcome = False
 
     def result(self, timeout: Optional[float] = None) -> Outputs:
-        """As `concurrent.futures.Future.result`. Raises FailedPrecondition in a forked child, if the parent had no outcome yet."""
+        """As `concurrent.futures.Future.result`."""
         self._check_process()
         return super().result(timeout)  # type: ignore[no-any-return]
 
     def exception(self, timeout: Optional[float] = None) -> Optional[BaseException]:
-        """As `concurrent.futures.Future.exception`. Raises FailedPrecondition like `result`."""
+        """As `concurrent.futures.Future.exception`."""
         self._check_process()
         return super().exception(timeout)
 
+    def set_result(self, result: Outputs) -> None:
+        """For this package."""
+        super().set_result(result)
+        self._has_outcome = True
+
+    def set_exception(self, exception: Optional[BaseException]) -> None:
+        """For this package."""
+        super().set_exception(exception)
+        self._has_outcome = True
+
+    # Before any lock, which a thread that the child does not have may hold.
+    def _is_parents(self) -> bool:
+        return not self._has_outcome and os.getpid() != self._process
+
     def _check_process(self) -> None:
-        if os.getpid() != self._process and not self.done():  # nobody would ever give it an outcome
+        if self._is_parents():
             raise FailedPrecondition("this process was forked after the request was submitted: submit it in the child, to a Pool or "
                                      "Engine that is made there")
 
     def cancel(self) -> bool:
         """Cancels the request: best effort. False if it is answered already."""
-        if not super().cancel():
+        if self._is_parents() or not super().cancel():
             return False
         self._request.cancel()
         return True
