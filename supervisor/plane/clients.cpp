@@ -30,6 +30,7 @@ constexpr std::size_t kShareForFirst = 4;   // of the places; a user's second co
 constexpr int kAcceptancesPerSecond = 5000;
 // Whoever removes the attach socket may go on to remove the rest.
 constexpr std::uint64_t kRestoreNs = 1'000'000'000;
+constexpr std::uint32_t kWatched = IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_MOVE_SELF;
 constexpr int kMostPerTurn = 16;  // clients handled before requests have their turn again
 
 UniqueFd open_reserve() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
@@ -104,6 +105,7 @@ Status Clients::listen() {
   SHOAL_RETURN_IF_ERROR(open_attach());
   if (const Status watched = watch_directory(); !watched.ok())
     log_.warn("attach_unwatched path={} reason=\"{}\"", directory_.attach_path(), watched.message());
+  if (!has_attach()) restore_.set_earlier(clock_.now_ns() + kRestoreNs);  // removed before it was watched
   return {};
 }
 
@@ -123,7 +125,7 @@ Status Clients::watch_directory() {
   const std::string& path = directory_.path();
   notices_.reset(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
   if (!notices_) return status_from_errno("watch", path + " (fs.inotify.max_user_instances, RLIMIT_NOFILE)", errno);
-  if (::inotify_add_watch(notices_.get(), path.c_str(), IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO) < 0)
+  if (::inotify_add_watch(notices_.get(), path.c_str(), kWatched) < 0)
     return status_from_errno("watch", path + " (fs.inotify.max_user_watches)", errno);
   return loop_.watch(notices_.get(), [this] { directory_changed(); });
 }
@@ -135,18 +137,24 @@ void Clients::directory_changed() {
   for (ssize_t size; (size = ::read(notices_.get(), notices.data(), notices.size())) > 0;) {
     for (const char* at = notices.data(); at < notices.data() + size;) {
       const auto* notice = reinterpret_cast<const inotify_event*>(at);
-      has_news |= notice->len == 0 || std::strcmp(notice->name, "attach") == 0;  // without a name: notices were lost
+      // Without a name: the directory was moved, or notices were lost.
+      has_news |= notice->len == 0 || std::strcmp(notice->name, "attach") == 0 || std::strcmp(notice->name, "lock") == 0;
       at += sizeof *notice + notice->len;
     }
   }
   if (has_news) restore_.set_earlier(clock_.now_ns() + kRestoreNs);
 }
 
+bool Clients::has_attach() const {
+  const struct stat there = directory_.attach_file();
+  return there.st_nlink > 0 && there.st_dev == attach_.st_dev && there.st_ino == attach_.st_ino;
+}
+
 // Clients that are connected notice nothing. Without the file nobody else could connect, and the lock keeps the next daemon out.
 void Clients::restore_attach() {
-  const struct stat there = directory_.attach_file();
-  if (there.st_dev == attach_.st_dev && there.st_ino == attach_.st_ino) return lost_.clear();
   if (const Status ours = directory_.check_ours(); !ours.ok()) return attach_is_lost(ours);
+  if (has_attach()) return lost_.clear();
+  const struct stat there = directory_.attach_file();
   if (there.st_nlink > 0 && !S_ISSOCK(there.st_mode))
     return attach_is_lost(failed_precondition("this file is no socket. Remove it: until then no client can connect"));
   accept_clients();  // those that have connected

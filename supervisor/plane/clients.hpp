@@ -158,6 +158,7 @@ class Clients {
   Status open_attach();
   Status watch_directory();
   void directory_changed();
+  bool has_attach() const;
   void restore_attach();
   void attach_is_lost(const Status& why);
   void pause_accepting(std::uint64_t until_ns);
@@ -191,7 +192,7 @@ class Clients {
   ClientObserver& observer_;
   Logger& log_;
   UniqueFd listener_, reserve_;
-  struct stat attach_ {};  // the file of listener_, which keeps the numbers from other files
+  struct stat attach_ {};  // while listener_ is open, no other file gets its inode number
   UniqueFd notices_;       // of inotify, about the directory
   Timer restore_;          // the attach socket is made anew then
   std::string lost_;       // why that could not be done, as the log says

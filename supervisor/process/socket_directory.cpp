@@ -179,7 +179,11 @@ Result<SocketDirectory> SocketDirectory::open(const std::string& given) {
   const std::string pid = std::to_string(::getpid());
   if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), pid.data(), pid.size(), 0) < 0)
     return status_from_errno("write", lock_path, errno);
-  SHOAL_RETURN_IF_ERROR(make_private(files, path));  // not earlier: the directory may be another daemon's
+  // Not earlier: the directory may be another daemon's. One that a daemon has shared with a group has nothing for that group, and
+  // share_with() says who may enter: until then clients find no daemon, instead of being refused.
+  struct stat info {};
+  const bool was_shared = ::fstat(files.get(), &info) == 0 && (info.st_mode & 0777) == 0710 && has_been_ours(files.get());
+  if (!was_shared) SHOAL_RETURN_IF_ERROR(make_private(files, path));
   SocketDirectory directory(std::move(path), std::move(files), std::move(lock));
   SHOAL_ASSIGN_OR_RETURN(directory.lanes_, open_directory(wire::lanes_directory(directory.path_)));
   SHOAL_RETURN_IF_ERROR(make_private(directory.lanes_, wire::lanes_directory(directory.path_)));
@@ -197,14 +201,13 @@ Status SocketDirectory::keep_from_cleaners() const {
 }
 
 Status SocketDirectory::share_with(std::optional<gid_t> group) const {
+  const auto is_shared = [&](const struct stat& file, mode_t mode) {
+    return file.st_gid == group && (file.st_mode & 0777) == mode;
+  };
   struct stat own {};
-  const struct stat attach = attach_file();
-  const bool has_attach = S_ISSOCK(attach.st_mode);
-  const bool is_attach_shared = !has_attach || (attach.st_gid == group && (attach.st_mode & 0777) == 0660);
-  if (group && is_attach_shared && ::fstat(directory_.get(), &own) == 0 && own.st_gid == *group && (own.st_mode & 0777) == 0710)
-    return {};  // so that no client of the group is turned away for a moment
-  // Nobody must get in by the group that the directory had before.
-  SHOAL_RETURN_IF_ERROR(make_private(directory_, path_));
+  const bool is_open = ::fstat(directory_.get(), &own) == 0 && is_shared(own, 0710);
+  // Nobody must get in by the group that the directory had before. If it has the right one, nobody is turned away for a moment.
+  if (!is_open) SHOAL_RETURN_IF_ERROR(make_private(directory_, path_));
   if (!group) return {};
   const auto change = [&](int result, const std::string& path) {
     if (result == 0 || errno == ENOENT) return Status();  // the attach socket may just have been removed
@@ -214,10 +217,11 @@ Status SocketDirectory::share_with(std::optional<gid_t> group) const {
         ::geteuid());
   };
   constexpr auto kSame = static_cast<uid_t>(-1);
-  if (has_attach) {
+  if (const struct stat attach = attach_file(); S_ISSOCK(attach.st_mode) && !is_shared(attach, 0660)) {
     SHOAL_RETURN_IF_ERROR(change(::fchownat(directory_.get(), "attach", kSame, *group, AT_SYMLINK_NOFOLLOW), attach_path()));
     SHOAL_RETURN_IF_ERROR(change(::fchmodat(directory_.get(), "attach", 0660, 0), attach_path()));
   }
+  if (is_open) return {};
   SHOAL_RETURN_IF_ERROR(change(::fchown(directory_.get(), kSame, *group), path_));
   return change(::fchmod(directory_.get(), 0710), path_);
 }
@@ -236,7 +240,8 @@ Status SocketDirectory::check_ours() const {
            own.st_ino == there.st_ino;
   };
   if (is_same(directory_, path_) && is_same(lock_, path_ + "/lock")) return {};
-  return unavailable("{} or its lock was removed, or replaced. Restart shoald: until then no client can connect", path_);
+  return unavailable(
+      "{} or its lock was removed, or replaced. Restart shoald: until then clients may find no daemon, or another one", path_);
 }
 
 void SocketDirectory::sweep() const {

@@ -23,7 +23,8 @@ Result<std::string> random_name();
 ///   Threads  thread-bound
 class SocketDirectory {
  public:
-  /// Creates the directory if it is missing, takes its lock and makes it private. One that others may enter is taken only if it
+  /// Creates the directory if it is missing, takes its lock and makes it private; one that a daemon has shared stays so until
+  /// share_with() is called. One that others may enter is taken only if it
   /// is empty, has only what a daemon left there, or has been that of a daemon of this user, which left its lock and its lanes.
   ///   path    absolute
   ///   Errors  kFailedPrecondition: another daemon has it (its pid is named). kPermissionDenied: it, or its lock,
@@ -42,7 +43,7 @@ class SocketDirectory {
   /// when it is there. They can neither see what is in the directory nor change it. The other sockets in it must have a mode that
   /// keeps the group out.
   ///   Errors  kPermissionDenied: this process is neither root's nor a member of the group. Names group and directory. Then only
-  ///           this user may enter.
+  ///           this user may connect.
   Status share_with(std::optional<gid_t> group) const;
   /// Whatever has the name of the attach socket: a cleaner of /tmp may have removed the socket. st_nlink is 0 if nothing has it.
   struct stat attach_file() const;

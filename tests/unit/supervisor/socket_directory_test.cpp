@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -229,7 +231,7 @@ TEST_F(SocketDirectoryTest, TakesItsOwnAgainWhateverElseIsThere) {
     ASSERT_EQ(::chmod(path.c_str(), mode), 0);
     const auto again = SocketDirectory::open(path.string());
     EXPECT_TRUE(again.ok()) << again.status().to_string();
-    EXPECT_EQ(mode_of(path), 0700u);
+    EXPECT_EQ(mode_of(path), mode == 0710 ? mode : 0700u);
     EXPECT_EQ(text_of(path / "notes.txt"), "x");
   }
 }
@@ -301,6 +303,26 @@ TEST_F(SocketDirectoryTest, AGroupMayPassButNeitherListNorWrite) {
   EXPECT_EQ(mode_of(root_ / "a"), 0700u);
 }
 
+// Its mode stays as it is, or clients of the group would be refused meanwhile.
+TEST_F(SocketDirectoryTest, ANewAttachSocketLocksNoGroupOut) {
+  const auto directory = SocketDirectory::open((root_ / "a").string());
+  ASSERT_TRUE(directory.ok());
+  ASSERT_TRUE(directory->share_with(::getegid()).ok());
+  const UniqueFd changes(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+  ASSERT_GE(::inotify_add_watch(changes.get(), (root_ / "a").c_str(), IN_ATTRIB | IN_ONLYDIR), 0);
+  const UniqueFd attach = bound_socket(root_ / "a" / "attach", SOCK_SEQPACKET);
+  ASSERT_TRUE(directory->share_with(::getegid()).ok());
+  EXPECT_EQ(mode_of(root_ / "a" / "attach"), 0660u);
+  alignas(inotify_event) std::array<char, 4096> notices;
+  const ssize_t size = ::read(changes.get(), notices.data(), notices.size());
+  ASSERT_GT(size, 0) << "of the socket's mode";
+  for (const char* at = notices.data(); at < notices.data() + size;) {
+    const auto* notice = reinterpret_cast<const inotify_event*>(at);
+    EXPECT_GT(notice->len, 0u) << "the directory itself was changed";
+    at += sizeof *notice + notice->len;
+  }
+}
+
 // Somebody has removed the attach socket, or put another file there. It is made anew, and shared then.
 TEST_F(SocketDirectoryTest, IsSharedWithoutAnAttachSocketToo) {
   const auto directory = SocketDirectory::open((root_ / "a").string());
@@ -333,13 +355,17 @@ TEST_F(SocketDirectoryTest, AGroupThatItMayNotLetInIsNamed) {
   ASSERT_EQ(::seteuid(0), 0);
 }
 
-TEST_F(SocketDirectoryTest, TheNextDaemonMakesASharedOnePrivateAgain) {
+// Clients of the group find no daemon until it serves, instead of being refused.
+TEST_F(SocketDirectoryTest, ASharedOneStaysSoUntilTheNextDaemonSaysWhoMayEnter) {
   {
     const auto directory = SocketDirectory::open((root_ / "a").string());
     const UniqueFd attach = bound_socket(root_ / "a" / "attach", SOCK_SEQPACKET);
     ASSERT_TRUE(directory->share_with(::getegid()).ok());
   }
   const auto next = SocketDirectory::open((root_ / "a").string());
+  ASSERT_TRUE(next.ok());
+  EXPECT_EQ(mode_of(root_ / "a"), 0710u);
+  ASSERT_TRUE(next->share_with(std::nullopt).ok());
   EXPECT_EQ(mode_of(root_ / "a"), 0700u);
 }
 
