@@ -36,8 +36,7 @@ Result<Checksums> parse_checksums(std::string_view text, const std::string& what
     std::string_view name = rest.substr(2);
     if (name.starts_with("./")) name.remove_prefix(2);
     const auto [known, is_first] = checksums.emplace(name, lower(digits));
-    if (!is_first && known->second != lower(digits) && is_file_name(name))
-      return data_loss("{}: it has two different sums for '{}'", what, name);
+    if (!is_first && known->second != lower(digits)) return data_loss("{}: it has two different sums for '{}'", what, name);
   }
   if (!has_line && is_page) {
     return data_loss(

@@ -28,7 +28,8 @@ class Verifier {
     std::error_code error;
     if (!fs::exists(file, error)) return {};
     SHOAL_RETURN_IF_ERROR(compare(file, file.parent_path(), file.filename()));
-    return compare(file, directory, file.lexically_normal().lexically_relative(directory.lexically_normal()));
+    const fs::path real = fs::weakly_canonical(file.parent_path(), error) / file.filename();
+    return compare(file, directory, real.lexically_relative(fs::weakly_canonical(directory, error)));
   }
 
   Status verify_version(const FoundVersion& version, const ModelOverrides& overrides) {

@@ -51,7 +51,8 @@ Result<std::unique_ptr<Daemon>> Daemon::start(DaemonOptions options, SocketDirec
   SHOAL_ASSIGN_OR_RETURN(daemon->lane_router_, wire::Router::create(daemon->context_));
   SHOAL_RETURN_IF_ERROR(daemon->plane_.open());
   daemon->limits_changed(configured.limits);
-  SHOAL_RETURN_IF_ERROR(daemon->apply_access(configured.access));
+  SHOAL_RETURN_IF_ERROR(daemon->apply_access(configured.access));  // before anybody can connect
+  SHOAL_RETURN_IF_ERROR(daemon->plane_.clients().listen());
   daemon->fleet_.start(configured);
   return daemon;
 }

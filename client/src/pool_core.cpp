@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::uint64_t kAttemptIntervalNs = 10'000'000;
 constexpr std::uint64_t kIdleIntervalNs = 1'000'000'000;  // while nobody waits for a daemon
+constexpr std::uint64_t kStartNs = 1'000'000'000;         // what the next daemon gets until it lets anybody in
 constexpr std::uint64_t kLeastAttemptNs = 2'000'000'000;  // what the daemon that answers a reconnect gets at least
 constexpr std::uint64_t kAttachReadIntervalNs = 1'000'000;
 
@@ -230,7 +231,10 @@ void PoolCore::on_ready() {
 void PoolCore::lose_connection(const Status& why) {
   const std::uint64_t now_ns = monotonic_now_ns();
   const bool was_ready = is_ready(), was_connected = connection_ != nullptr;
-  if (was_ready) give_up_reconnecting_ns_ = now_ns + count_ns(options_.reconnect_timeout);
+  if (was_ready) {
+    lost_ns_ = now_ns;
+    give_up_reconnecting_ns_ = now_ns + count_ns(options_.reconnect_timeout);
+  }
   if (connection_) left_output_ = std::exchange(output_, nullptr);  // an old worker may still write into it
   drop_other_connections();
   connection_.reset();
@@ -263,7 +267,9 @@ void PoolCore::lose_connection(const Status& why) {
   // A daemon that has no room for this client now may have it later. One that had let it in and cuts it off has a reason. One
   // that starts keeps everybody out until it has shared its directory with its group.
   const bool is_full = why.code() == StatusCode::kOverloaded && !was_ready;
-  const bool is_refusal = was_connected && why.code() != StatusCode::kUnavailable && !is_full;
+  const bool may_start = !was_connected && now_ns < lost_ns_ + kStartNs;
+  const bool is_refusal = why.code() != StatusCode::kUnavailable && !is_full && !may_start;
+  lost_because_ = copy_of(why);
   if (is_refusal || now_ns >= give_up_reconnecting_ns_) fail_everything(why);
 }
 

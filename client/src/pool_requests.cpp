@@ -141,10 +141,7 @@ void PoolCore::route(const std::shared_ptr<PendingRequest>& request) {
   park(request);
   if (!is_ready()) {
     // When reconnect_timeout is over, the attempt that just failed decides.
-    if (!connection_ && monotonic_now_ns() >= give_up_reconnecting_ns_) {
-      lose_connection(unavailable("no daemon in {}: start one with `SHOAL_DIR={} shoald --model NAME=PATH`", options_.directory,
-                                  options_.directory));
-    }
+    if (!connection_ && monotonic_now_ns() >= give_up_reconnecting_ns_) lose_connection(copy_of(lost_because_));
     return;
   }
   ask_description_for(request);

@@ -36,7 +36,7 @@ Status DataPlane::open() {
   note_heap_at_start();
   clients_ = std::make_unique<Clients>(clock_, directory_, loop_, timers_, *this, log_);
   clients_->count_unsent(memory_.unsent());
-  return clients_->listen();
+  return {};
 }
 
 void DataPlane::apply_limits(const ClientLimits& limits) {

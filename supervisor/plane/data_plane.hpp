@@ -102,7 +102,7 @@ class DataPlane final : public ClientObserver {
   DataPlane(const Means& means, PlaneObserver& observer);
   ~DataPlane() override;
 
-  /// Opens the attach socket. The transports must be open.
+  /// Makes clients(), whose listen() opens the attach socket. The transports must be open.
   Status open();
   void apply_limits(const ClientLimits& limits);
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """shoal.Pool: requests, arrays without copies, what is served, sessions, errors."""
+import concurrent.futures
 import gc
 import os
 import threading
@@ -329,9 +330,16 @@ class Errors(PoolTest):
                 finally:
                     os._exit(1)
             self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        canceled = self.pool.submit("slow", {"data": ones(1, 4)})
+        self.assertTrue(canceled.cancel())
         pid = os.fork()
         if pid == 0:  # what had its outcome before keeps it
-            os._exit(int(future.result()["data_output"].sum()) + 2 * under_way.cancel())
+            try:
+                canceled.result()
+            except concurrent.futures.CancelledError:
+                os._exit(int(future.result()["data_output"].sum()) + 2 * under_way.cancel())
+            finally:
+                os._exit(9)
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 1)
         pid = os.fork()
         if pid == 0:  # a pool of its own

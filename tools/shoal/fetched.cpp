@@ -89,16 +89,18 @@ Result<FetchedModel> fetch(const std::string& url, const ModelOverrides& overrid
   SHOAL_RETURN_IF_ERROR(check_url(url));
   SHOAL_ASSIGN_OR_RETURN(Fetcher fetcher, Fetcher::start(place));
   const std::string question = question_text(ModelRequest{.name = "model", .path = url, .overrides = overrides});
-  SHOAL_RETURN_IF_ERROR(wire::send_question(fetcher.control(), question));
+  const auto has_died = [&] {
+    const auto status = fetcher.reap();
+    return unavailable("{}: the process that fetches it {} before it had answered", url,
+                       status && WIFSIGNALED(*status) ? format("was killed by signal {}", WTERMSIG(*status)) : "ended");
+  };
+  if (const Status asked = wire::send_question(fetcher.control(), question); !asked.ok())
+    return asked.code() == StatusCode::kUnavailable ? has_died() : asked;
   std::string answer;
   FileProgress progress;
   while (true) {
     const auto message = wire::receive_control(fetcher.control(), true);
-    if (!message.ok() || !*message) {
-      const auto status = fetcher.reap();
-      return unavailable("{}: the process that fetches it {} before it had answered", url,
-                         status && WIFSIGNALED(*status) ? format("was killed by signal {}", WTERMSIG(*status)) : "ended");
-    }
+    if (!message.ok() || !*message) return has_died();
     if ((*message)->kind == wire::ControlKind::kFetching) progress.show(**message);
     if ((*message)->kind != wire::ControlKind::kFound) continue;
     answer += (*message)->text;

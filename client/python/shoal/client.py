@@ -81,6 +81,7 @@ class Future(concurrent.futures.Future):  # type: ignore[type-arg]
         super().__init__()
         self._process = os.getpid()
         self._has_outcome = False
+        self.add_done_callback(_note_outcome)  # the first one: those of users may fork
 
     def result(self, timeout: Optional[float] = None) -> Outputs:
         """As `concurrent.futures.Future.result`."""
@@ -91,16 +92,6 @@ class Future(concurrent.futures.Future):  # type: ignore[type-arg]
         """As `concurrent.futures.Future.exception`."""
         self._check_process()
         return super().exception(timeout)
-
-    def set_result(self, result: Outputs) -> None:
-        """For this package."""
-        super().set_result(result)
-        self._has_outcome = True
-
-    def set_exception(self, exception: Optional[BaseException]) -> None:
-        """For this package."""
-        super().set_exception(exception)
-        self._has_outcome = True
 
     # Before any lock, which a thread that the child does not have may hold.
     def _is_parents(self) -> bool:
@@ -117,6 +108,10 @@ class Future(concurrent.futures.Future):  # type: ignore[type-arg]
             return False
         self._request.cancel()
         return True
+
+
+def _note_outcome(future: Any) -> None:
+    future._has_outcome = True
 
 
 def _finish(future: Any, outputs: Optional[Outputs], error: Optional[Exception]) -> None:

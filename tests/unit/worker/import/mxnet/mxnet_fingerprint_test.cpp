@@ -95,7 +95,7 @@ TEST(MxnetFingerprint, ChangesWithWhatIsComputed) {
     return [op](json& symbol) {
       json body = json::parse(kNetwork);
       body["nodes"][3]["attrs"]["act_type"] = op;
-      symbol["nodes"][3]["subgraphs"] = {body};
+      symbol["nodes"][3]["subgraphs"] = json::array({body});
     };
   };
   EXPECT_TRUE(is_new(with_body("relu")));
