@@ -95,6 +95,7 @@ World::World(const std::string& directory, std::string model, WorldRules rules)
   clock_.advance_ns(1'000 * kMs);
   turned_ns_ = waits_from_ns_ = clock_.now_ns();
   if (const Status opened = plane_.open(); !opened.ok()) breaks(opened.to_string());
+  if (const Status listens = plane_.clients().listen(); !listens.ok()) breaks(listens.to_string());
   limits_changed({});
   plane_.begin_turn(clock_.now_ns());
   fleet_.start({});
