@@ -70,7 +70,7 @@ Clients::Clients(const Clock& clock, const SocketDirectory& directory, EventLoop
       looks_(kLooksPerSecond),
       accept_again_(timers, Timer::Kind::kClock,
                     [this](std::uint64_t now_ns) {
-                      if (!watch_listener().ok()) accept_again_.set(now_ns + kShortageNs);
+                      if (!watch_listener(listener_).ok()) accept_again_.set(now_ns + kShortageNs);
                     }),
       admit_again_(timers, Timer::Kind::kClock, [this](std::uint64_t now_ns) { admit_waiting(now_ns); }),
       read_again_(timers, Timer::Kind::kClock, [this](std::uint64_t now_ns) { read_again(now_ns); }),
@@ -113,7 +113,7 @@ Status Clients::listen() {
 Status Clients::open_attach() {
   SHOAL_ASSIGN_OR_RETURN(UniqueFd listener, wire::listen_at(directory_.attach_path(), SOCK_SEQPACKET, kBacklog));
   SHOAL_RETURN_IF_ERROR(directory_.share_with(access_.socket_group));
-  SHOAL_RETURN_IF_ERROR(loop_.watch(listener.get(), [this] { accept_clients(); }));
+  SHOAL_RETURN_IF_ERROR(watch_listener(listener));
   attach_ = directory_.attach_file();
   if (listener_) loop_.hang_up(std::move(listener_));
   listener_ = std::move(listener);
@@ -172,8 +172,8 @@ void Clients::attach_is_lost(const Status& why) {
   lost_ = why.message();
 }
 
-Status Clients::watch_listener() {
-  return loop_.watch(listener_.get(), [this] { accept_clients(); });
+Status Clients::watch_listener(const UniqueFd& listener) {
+  return loop_.watch(listener.get(), [this] { accept_clients(); });
 }
 
 // The listener stays readable while connections wait, so it is not watched until then.

@@ -154,7 +154,7 @@ class Clients {
  private:
   static constexpr const char* kNoDescriptors = "the daemon has no file descriptors left";
 
-  Status watch_listener();
+  Status watch_listener(const UniqueFd& listener);
   Status open_attach();
   Status watch_directory();
   void directory_changed();
