@@ -17,6 +17,7 @@
 #include "tests/integration/raw_packets.hpp"
 #include "tests/support/pool_fixture.hpp"
 #include "tests/support/process_sample.hpp"
+#include "tests/support/says.hpp"
 #include "tests/support/tcp_connection.hpp"
 
 namespace shoal::test {
@@ -140,6 +141,19 @@ class StuckDescriptors : public IntruderTest {
     stuck_.clear();
     EXPECT_TRUE(eventually([&] { return Pool::connect({.directory = daemon_.directory()}).ok(); })) << daemon_.log();
   }
+  std::vector<std::unique_ptr<RawClient>> connect(std::size_t count) {
+    std::vector<std::unique_ptr<RawClient>> clients;
+    for (std::size_t i = 0; i < count; ++i) {
+      clients.push_back(std::make_unique<RawClient>(daemon_.directory()));
+      clients.back()->connect();
+    }
+    return clients;
+  }
+  static std::vector<int> attach_sockets(const std::vector<std::unique_ptr<RawClient>>& clients) {
+    std::vector<int> sockets;
+    for (const auto& client : clients) sockets.push_back(client->attach_socket());
+    return sockets;
+  }
   bool are_closed() {
     return eventually([&] { return descriptors_of(daemon_.pid()) <= before_ + 1; });
   }
@@ -150,15 +164,9 @@ class StuckDescriptors : public IntruderTest {
 };
 
 TEST_F(StuckDescriptors, OfThoseThatAttachAreNotCollected) {
-  std::vector<std::unique_ptr<RawClient>> intruders;
-  std::vector<int> sockets;
-  ASSERT_EQ(::kill(daemon_.pid(), SIGSTOP), 0);  // so that the daemon, and not this process, has the last descriptor of each
-  for (std::size_t i = 0; i < 100; ++i) {
-    intruders.push_back(std::make_unique<RawClient>(daemon_.directory()));
-    intruders.back()->connect();
-    sockets.push_back(intruders.back()->attach_socket());
-  }
-  send_to(sockets);
+  stop_process(daemon_.pid());  // so that the daemon, and not this process, has the last descriptor of each
+  const std::vector<std::unique_ptr<RawClient>> intruders = connect(100);
+  send_to(attach_sockets(intruders));
   ASSERT_EQ(::kill(daemon_.pid(), SIGCONT), 0);
   expect_that_few_are_collected();
   ::kill(workers_.at(0), SIGKILL);
@@ -173,17 +181,40 @@ TEST_F(StuckDescriptors, OfThoseThatAttachAreNotCollected) {
   workers_ = daemon_.workers();
 }
 
+TEST_F(StuckDescriptors, KeepNoSocketOpenInWhichOnlyMessagesWait) {
+  stop_process(daemon_.pid());
+  const std::vector<std::unique_ptr<RawClient>> intruders = connect(20);
+  send_to(attach_sockets(intruders));
+  ASSERT_EQ(::kill(daemon_.pid(), SIGCONT), 0);
+  EXPECT_TRUE(eventually([&] { return descriptors_of(daemon_.pid()) > before_ + 256; }));
+  const int stuck = descriptors_of(daemon_.pid());
+  stop_process(daemon_.pid());
+  const std::vector<std::unique_ptr<RawClient>> others = connect(50);
+  for (const int socket : attach_sockets(others)) {
+    send_packet(socket, "x");
+    send_packet(socket, "");
+  }
+  ASSERT_EQ(::kill(daemon_.pid(), SIGCONT), 0);
+  for (const auto& other : others) {
+    const auto refused = other->receive_control();
+    ASSERT_TRUE(refused.has_value());
+    EXPECT_TRUE(says(refused->text, {"close() of them takes long"})) << refused->text;
+  }
+  EXPECT_TRUE(eventually([&] { return descriptors_of(daemon_.pid()) < stuck + 20; }))
+      << descriptors_of(daemon_.pid()) << " descriptors, and " << stuck << " before";
+  stuck_.clear();
+  EXPECT_TRUE(are_closed()) << descriptors_of(daemon_.pid());
+}
+
 // They have nothing to say on their attach sockets any more.
 TEST_F(StuckDescriptors, OfReadyClientsAreNotCollected) {
   const auto context = std::make_shared<wire::MessageContext>();
   std::vector<std::unique_ptr<RawClient>> intruders;
-  std::vector<int> sockets;
   for (std::size_t i = 0; i < 100; ++i) {
     intruders.push_back(std::make_unique<RawClient>(daemon_.directory(), context));
     intruders.back()->attach();
-    sockets.push_back(intruders.back()->attach_socket());
   }
-  expect_that_few_are_collected_from(sockets);
+  expect_that_few_are_collected_from(attach_sockets(intruders));
   EXPECT_TRUE(are_closed()) << descriptors_of(daemon_.pid());
 }
 
