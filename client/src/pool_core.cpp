@@ -187,11 +187,13 @@ void PoolCore::advance_connection() {
   }
 }
 
-// While nobody waited for a daemon, attempts were rare.
+// While nobody waits for a daemon, attempts are rare. Nor does the caller wait yet, if this attempt fails.
 void PoolCore::want_connection() {
+  const auto try_soon = [this] { next_attempt_ns_ = std::min(next_attempt_ns_, last_attempt_ns_ + kAttemptIntervalNs); };
   if (is_ready()) return;
-  next_attempt_ns_ = std::min(next_attempt_ns_, last_attempt_ns_ + kAttemptIntervalNs);
+  try_soon();
   advance_connection();
+  try_soon();
 }
 
 Status PoolCore::begin_connection(std::uint64_t give_up_at_ns) {
@@ -231,10 +233,8 @@ void PoolCore::on_ready() {
 void PoolCore::lose_connection(const Status& why) {
   const std::uint64_t now_ns = monotonic_now_ns();
   const bool was_ready = is_ready(), was_connected = connection_ != nullptr;
-  if (was_ready) {
-    lost_ns_ = now_ns;
-    give_up_reconnecting_ns_ = now_ns + count_ns(options_.reconnect_timeout);
-  }
+  if (was_ready) give_up_reconnecting_ns_ = now_ns + count_ns(options_.reconnect_timeout);
+  if (why.code() == StatusCode::kUnavailable) no_daemon_ns_ = now_ns;
   if (connection_) left_output_ = std::exchange(output_, nullptr);  // an old worker may still write into it
   drop_other_connections();
   connection_.reset();
@@ -267,7 +267,7 @@ void PoolCore::lose_connection(const Status& why) {
   // A daemon that has no room for this client now may have it later. One that had let it in and cuts it off has a reason. One
   // that starts keeps everybody out until it has shared its directory with its group.
   const bool is_full = why.code() == StatusCode::kOverloaded && !was_ready;
-  const bool may_start = !was_connected && now_ns < lost_ns_ + kStartNs;
+  const bool may_start = !was_connected && now_ns < no_daemon_ns_ + kStartNs;
   const bool is_refusal = why.code() != StatusCode::kUnavailable && !is_full && !may_start;
   lost_because_ = copy_of(why);
   if (is_refusal || now_ns >= give_up_reconnecting_ns_) fail_everything(why);

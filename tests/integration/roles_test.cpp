@@ -1,9 +1,9 @@
 // Users of the daemon: who may attach, and what each may do. Real processes of other users.
 #include <dirent.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <grp.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -166,8 +166,8 @@ TEST_F(RolesTest, AMembersRequestsWaitUntilTheNextDaemonHasSharedItsDirectory) {
   ASSERT_TRUE(eventually([&] { return daemon.model()["counts"]["ok"] > 0; }));
   ::kill(daemon.pid(), SIGKILL);
   EXPECT_EQ(daemon.wait_for_exit(), 128 + SIGKILL);
+  std::this_thread::sleep_for(1100ms);  // longer than she waits at a directory that keeps her out
   ASSERT_EQ(::chmod(daemon.directory().c_str(), 0700), 0);
-  std::this_thread::sleep_for(200ms);
   daemon.start();
   tell.reset();
   EXPECT_EQ(alice.said(), "OK");

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <thread>
@@ -421,6 +422,25 @@ TEST_F(PoolThreadsTest, ADaemonThatHasNoRoomIsGivenUpInTheEnd) {
     daemon_.drop_client();
   }
   EXPECT_EQ(asked.get().code(), StatusCode::kOverloaded);
+}
+
+// While nobody waits, attempts are a second apart.
+TEST_F(PoolThreadsTest, ARequestDoesNotWaitForTheNextAttemptOfAnIdlePool) {
+  Pool pool = connect();
+  const std::string attach = scratch_.path() + "/attach", aside = scratch_.path() + "/aside";
+  std::filesystem::rename(attach, aside);
+  daemon_.drop_client();
+  for (int look = 0; look < 5; ++look) {  // one notices that the daemon is gone, and another one finds none
+    pool.poll_once();
+    std::this_thread::sleep_for(10ms);
+  }
+  const Prediction asked = pool.submit("m", input());
+  std::filesystem::rename(aside, attach);
+  auto answered = std::async(std::launch::async, [&] { return asked.wait_for(kSoon); });
+  EXPECT_TRUE(FakeDaemon::comes([&] { return daemon_.has_visitor(); }, 700ms));
+  ASSERT_NO_FATAL_FAILURE(daemon_.let_in());
+  daemon_.reply(daemon_.receive_request());
+  EXPECT_TRUE(answered.get());
 }
 
 // Without a timeout it would wait for ever.
