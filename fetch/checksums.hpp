@@ -19,7 +19,7 @@ inline constexpr const char* kChecksums = "SHA256SUMS";
 using Checksums = std::map<std::string, std::string>;
 
 /// Reads the output of sha256sum.
-///   Errors  kDataLoss: no line is such a line, or a file beside it has two sums; names `what`
+///   Errors  kDataLoss: no line is such a line, or a name has two sums; names `what`
 Result<Checksums> parse_checksums(std::string_view text, const std::string& what);
 
 /// Whoever puts SHA256SUMS beside a model wants it verified, so sums of other files only are a mistake.

@@ -1,5 +1,6 @@
 #include "fetch/verified_model.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -22,14 +23,16 @@ class Verifier {
  public:
   explicit Verifier(const Course& course) : course_(course) {}
 
-  /// Compares a file with the sums beside it, and with those in the model's directory, which may name it as "labels/a.txt". A
-  /// file that is not there is none of the model's, or is missed by whoever reads it.
+  /// Compares a file with the sums beside it, and with those in the model's directory, which may name it as "labels/a.txt", also
+  /// where that is a link. A file that is not there is none of the model's, or is missed by whoever reads it.
   Status verify(const fs::path& file, const fs::path& directory) {
     std::error_code error;
     if (!fs::exists(file, error)) return {};
     SHOAL_RETURN_IF_ERROR(compare(file, file.parent_path(), file.filename()));
-    const fs::path real = fs::weakly_canonical(file.parent_path(), error) / file.filename();
-    return compare(file, directory, real.lexically_relative(fs::weakly_canonical(directory, error)));
+    const fs::path written = file.lexically_relative(directory), real = fs::weakly_canonical(file.parent_path(), error);
+    if (std::ranges::find(written, "..") == written.end())  // the parent of a link's target is another directory
+      SHOAL_RETURN_IF_ERROR(compare(file, directory, written.lexically_normal()));
+    return compare(file, directory, (real / file.filename()).lexically_relative(fs::weakly_canonical(directory, error)));
   }
 
   Status verify_version(const FoundVersion& version, const ModelOverrides& overrides) {

@@ -128,6 +128,9 @@ class FileUrls(FetchTest):
         sums = sums_of(self.directory, [PARAMS]).decode() + sums_of(self.directory / "lab").decode().replace("names", "./lab/names")
         (self.directory / "SHA256SUMS").write_text(sums)
         self.assertEqual(self.shoal("inspect", self.url).returncode, 0)
+        (self.directory / "lab").rename(self.tmp / "elsewhere")
+        (self.directory / "lab").symlink_to(self.tmp / "elsewhere")
+        self.assertEqual(self.shoal("inspect", self.url).returncode, 0)
         names.write_text("others\n")
         self.assert_fails(self.shoal("inspect", self.url), 1, "DATA_LOSS", "lab/names.txt", "SHA256SUMS")
 
