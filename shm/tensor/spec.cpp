@@ -63,20 +63,19 @@ Status check_input_names(std::string_view where, std::span<const TensorSpec> inp
     if (!has_input(inputs, ignored, name)) unknown += format("{}'{}'", unknown.empty() ? "" : ", ", name);
   }
   if (unknown.empty()) return {};
-  return invalid_argument("{} has no input {} (it has: {})", where, shortened(unknown, kMostNames),
-                          shortened(names_of(inputs), kMostNames));
+  return invalid_argument("{} has no input {} (it has: {})", where, shortened(unknown, kMostNames), names_of(inputs));
 }
 
 std::string names_of(std::span<const TensorSpec> specs) {
   std::string names;
   for (const TensorSpec& spec : specs) names += (names.empty() ? "" : ", ") + spec.name;
-  return names;
+  return shortened(names, kMostNames);
 }
 
 std::string names_and_shapes(std::span<const TensorSpec> specs) {
   std::string text;
   for (const TensorSpec& spec : specs) text += format("{}{} {}", text.empty() ? "" : ", ", spec.name, shape_text(spec));
-  return text;
+  return shortened(text, kMostNames);
 }
 
 std::string shape_text(const TensorSpec& spec) {

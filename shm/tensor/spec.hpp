@@ -28,9 +28,9 @@ Status check_input_name(std::string_view model, std::span<const TensorSpec> inpu
 Status check_input_names(std::string_view where, std::span<const TensorSpec> inputs, std::span<const std::string> ignored,
                          const std::set<std::string>& names);
 
-/// "data, ids"
+/// "data, ids", for an error: at most 255 bytes.
 std::string names_of(std::span<const TensorSpec> specs);
-/// "data 1x3x224x224, ids 1x8"
+/// "data 1x3x224x224, ids 1x8", for an error: at most 255 bytes.
 std::string names_and_shapes(std::span<const TensorSpec> specs);
 /// The shape as text: "?x3x224..640x224..640".
 std::string shape_text(const TensorSpec& spec);

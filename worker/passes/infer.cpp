@@ -16,7 +16,7 @@
 namespace shoal::worker {
 namespace {
 
-constexpr std::size_t kMostNamesBytes = 1024, kMostShapesBytes = 255;  // of a message
+constexpr std::size_t kMostNamesBytes = 1024;  // of a message
 
 std::string names_of(const Graph& graph) {
   std::string names;
@@ -442,7 +442,7 @@ Status infer(Graph& graph, std::span<const TensorSpec> inputs) {
 
 Status infer_naming_shapes(Graph& graph, std::span<const TensorSpec> inputs) {
   const Status inferred = infer(graph, inputs);
-  return inputs.empty() ? inferred : inferred.with_context("with " + shortened(names_and_shapes(inputs), kMostShapesBytes));
+  return inputs.empty() ? inferred : inferred.with_context("with " + names_and_shapes(inputs));
 }
 
 Status infer_what_follows(Graph& graph, std::span<const TensorSpec> inputs, std::vector<RefusedNode>& refused) {
