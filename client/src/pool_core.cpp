@@ -189,12 +189,13 @@ void PoolCore::advance_connection() {
 
 // While nobody waits for a daemon, attempts are rare. Nor does the caller wait yet, if this attempt fails.
 void PoolCore::want_connection() {
-  const auto try_soon = [this] { next_attempt_ns_ = std::min(next_attempt_ns_, last_attempt_ns_ + kAttemptIntervalNs); };
   if (is_ready()) return;
   try_soon();
   advance_connection();
   try_soon();
 }
+
+void PoolCore::try_soon() { next_attempt_ns_ = std::min(next_attempt_ns_, last_attempt_ns_ + kAttemptIntervalNs); }
 
 Status PoolCore::begin_connection(std::uint64_t give_up_at_ns) {
   last_attempt_ns_ = monotonic_now_ns();

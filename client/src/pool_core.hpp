@@ -205,6 +205,7 @@ class PoolCore final : public completion::ClientCore {
   void progress_after_sends() SHOAL_REQUIRES(mutex_);
   void advance_connection() SHOAL_REQUIRES(mutex_);
   void want_connection() SHOAL_REQUIRES(mutex_);
+  void try_soon() SHOAL_REQUIRES(mutex_);
   Status begin_connection(std::uint64_t give_up_at_ns) SHOAL_REQUIRES(mutex_);
   void on_ready() SHOAL_REQUIRES(mutex_);
   void lose_connection(const Status& why) SHOAL_REQUIRES(mutex_);
