@@ -5,7 +5,6 @@
 
 #include "fetch/digest.hpp"
 #include "fetch/http.hpp"
-#include "fetch/location.hpp"
 #include "shm/base/errors.hpp"
 #include "shm/base/shortened.hpp"
 

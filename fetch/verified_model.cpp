@@ -23,8 +23,8 @@ class Verifier {
  public:
   explicit Verifier(const Course& course) : course_(course) {}
 
-  /// Compares a file with the sums beside it, and with those in the model's directory, which may name it as "labels/a.txt", also
-  /// where that is a link. A file that is not there is none of the model's, or is missed by whoever reads it.
+  /// Compares a file with the sums beside it, and with those in the model's directory, which may name it as "labels/a.txt", even
+  /// if `labels` is a link. A file that is not there is none of the model's, or is missed by whoever reads it.
   Status verify(const fs::path& file, const fs::path& directory) {
     std::error_code error;
     if (!fs::exists(file, error)) return {};

@@ -61,7 +61,7 @@ bool holds_unread(int fd) {
 }  // namespace
 }  // namespace shoal::supervisor
 
-// The closer's threads know what they take, and from sockets whose credentials would be taken for descriptors here.
+// The closer's threads take only messages without descriptors. The credentials on their sockets would look like descriptors here.
 // Without memory, the descriptors are closed here.
 extern "C" __attribute__((visibility("default"))) ssize_t recv(int fd, void* bytes, std::size_t size, int flags) try {
   using namespace shoal::supervisor;

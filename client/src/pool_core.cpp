@@ -187,7 +187,8 @@ void PoolCore::advance_connection() {
   }
 }
 
-// While nobody waits for a daemon, attempts are rare. Nor does the caller wait yet, if this attempt fails.
+// While nobody waits for a daemon, attempts are rare. The caller is not among those who wait before this returns, so the attempt
+// after this one is hurried, too.
 void PoolCore::want_connection() {
   if (is_ready()) return;
   try_soon();
@@ -195,7 +196,12 @@ void PoolCore::want_connection() {
   try_soon();
 }
 
-void PoolCore::try_soon() { next_attempt_ns_ = std::min(next_attempt_ns_, last_attempt_ns_ + kAttemptIntervalNs); }
+void PoolCore::try_soon() {
+  const std::uint64_t soon_ns = last_attempt_ns_ + kAttemptIntervalNs;
+  if (next_attempt_ns_ <= soon_ns) return;
+  next_attempt_ns_ = soon_ns;
+  if (is_driven_) ::eventfd_write(wake_fd_.get(), 1);  // the driver waits until then
+}
 
 Status PoolCore::begin_connection(std::uint64_t give_up_at_ns) {
   last_attempt_ns_ = monotonic_now_ns();
@@ -235,7 +241,10 @@ void PoolCore::lose_connection(const Status& why) {
   const std::uint64_t now_ns = monotonic_now_ns();
   const bool was_ready = is_ready(), was_connected = connection_ != nullptr;
   if (was_ready) give_up_reconnecting_ns_ = now_ns + count_ns(options_.reconnect_timeout);
-  if (why.code() == StatusCode::kUnavailable) no_daemon_ns_ = now_ns;
+  if (was_connected || why.code() == StatusCode::kUnavailable)
+    kept_out_ns_ = 0;
+  else if (kept_out_ns_ == 0)
+    kept_out_ns_ = now_ns;
   if (connection_) left_output_ = std::exchange(output_, nullptr);  // an old worker may still write into it
   drop_other_connections();
   connection_.reset();
@@ -268,7 +277,7 @@ void PoolCore::lose_connection(const Status& why) {
   // A daemon that has no room for this client now may have it later. One that had let it in and cuts it off has a reason. One
   // that starts keeps everybody out until it has shared its directory with its group.
   const bool is_full = why.code() == StatusCode::kOverloaded && !was_ready;
-  const bool may_start = !was_connected && now_ns < no_daemon_ns_ + kStartNs;
+  const bool may_start = !was_connected && now_ns < kept_out_ns_ + kStartNs;
   const bool is_refusal = why.code() != StatusCode::kUnavailable && !is_full && !may_start;
   lost_because_ = copy_of(why);
   if (is_refusal || now_ns >= give_up_reconnecting_ns_) fail_everything(why);

@@ -318,7 +318,7 @@ class PoolCore final : public completion::ClientCore {
   std::unique_ptr<Connection> next_ SHOAL_GUARDED_BY(mutex_), old_ SHOAL_GUARDED_BY(mutex_);
   std::shared_ptr<Arena> next_input_ SHOAL_GUARDED_BY(mutex_);
   std::uint64_t next_attempt_ns_ SHOAL_GUARDED_BY(mutex_) = 0;  ///< to connect; used while there is no connection
-  std::uint64_t no_daemon_ns_ SHOAL_GUARDED_BY(mutex_) = 0;     ///< when none was there last
+  std::uint64_t kept_out_ns_ SHOAL_GUARDED_BY(mutex_) = 0;  ///< since when the directory does not let this user in; 0 = it does
   std::uint64_t give_up_reconnecting_ns_ SHOAL_GUARDED_BY(mutex_) = 0;
   Status lost_because_ SHOAL_GUARDED_BY(mutex_);  ///< or why the last attempt failed
   /// When expire_parked() is due: at the first deadline of a parked request, but not before next_walk_ns_.

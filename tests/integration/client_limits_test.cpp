@@ -35,7 +35,7 @@ constexpr double kLongestAnswerMs = 1000;  // a daemon that waits for one silent
 
 /// What 1000 requests of one client cost. Processor time is compared, because a busy machine changes the latency.
 struct Cost {
-  double processor_ms = 0;  ///< of the daemon, while it answered: a tenth of the requests had less, the others other work, too
+  double processor_ms = 0;  ///< of the daemon: the 10th percentile, because it has other work during most requests
   double longest_ms = 0;    ///< the answer that took longest
 };
 

@@ -189,7 +189,7 @@ TEST_F(StuckDescriptors, KeepNoSocketOpenInWhichOnlyMessagesWait) {
   EXPECT_TRUE(eventually([&] { return descriptors_of(daemon_.pid()) > before_ + 256; }));
   const int stuck = descriptors_of(daemon_.pid());
   stop_process(daemon_.pid());
-  const std::vector<std::unique_ptr<RawClient>> others = connect(50);
+  const std::vector<std::unique_ptr<RawClient>> others = connect(100);
   for (const int socket : attach_sockets(others)) {
     send_packet(socket, "x");
     send_packet(socket, "");

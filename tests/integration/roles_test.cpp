@@ -1,7 +1,6 @@
 // Users of the daemon: who may attach, and what each may do. Real processes of other users.
 #include <dirent.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
@@ -15,10 +14,9 @@
 
 #include "shm/base/format.hpp"
 #include "tests/integration/raw_client.hpp"
+#include "tests/integration/roles_fixture.hpp"
 #include "tests/support/child_process.hpp"
-#include "tests/support/pool_fixture.hpp"
 #include "tests/support/says.hpp"
-#include "tests/support/scratch_directory.hpp"
 #include "tests/support/unix_socket.hpp"
 
 namespace shoal::test {
@@ -26,93 +24,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
-
-constexpr uid_t kAlice = 64401, kBob = 64402, kGatewayUser = 64403, kOperatorUser = 64404, kDaemonUser = 64400;
-constexpr gid_t kGroup = 64410, kOperators = 64411, kOther = 64412;
-
-/// A process of that user and those groups (its own group is no other's). It runs `work` and tells what that returns.
-class ProcessOf {
- public:
-  ProcessOf(uid_t user, const std::vector<gid_t>& groups, const std::function<std::string()>& work) {
-    int ends[2];
-    EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-    said_.reset(ends[0]);
-    const UniqueFd say(ends[1]);
-    pid_ = start_child([&] {
-      if (::setgroups(groups.size(), groups.data()) != 0 || ::setgid(user) != 0 || ::setuid(user) != 0) return 1;
-      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // setuid() has cleared it
-      const std::string text = work();
-      return ::write(say.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : 1;
-    });
-  }
-  ~ProcessOf() {
-    if (pid_ > 0) kill();
-  }
-  ProcessOf(const ProcessOf&) = delete;
-  ProcessOf& operator=(const ProcessOf&) = delete;
-
-  pid_t pid() const { return pid_; }
-  void kill() {
-    ::kill(pid_, SIGKILL);
-    ::waitpid(std::exchange(pid_, -1), nullptr, 0);
-  }
-  /// Waits for its end.
-  std::string said() {
-    std::string text;
-    char part[4096];
-    for (ssize_t size; (size = ::read(said_.get(), part, sizeof part)) > 0;) text.append(part, static_cast<std::size_t>(size));
-    EXPECT_EQ(exit_code_of(std::exchange(pid_, -1)), 0) << text;
-    return text;
-  }
-
- private:
-  UniqueFd said_;
-  pid_t pid_ = -1;
-};
-
-std::string as(uid_t user, const std::vector<gid_t>& groups, const std::function<std::string()>& work) {
-  return ProcessOf(user, groups, work).said();
-}
-
-/// "OK", or the status.
-template <typename T>
-std::string text_of(const Result<T>& result) {
-  return result.ok() ? "OK" : result.status().to_string();
-}
-std::string text_of(const Status& status) { return status.ok() ? "OK" : status.to_string(); }
-
-std::string predict(Pool& pool, std::int8_t priority = 0) {
-  const Prediction prediction = pool.submit("echo", {{"data", counting({4})}}, {.priority = priority});
-  const Outcome& outcome = prediction.outcome();
-  if (!outcome.outputs.ok() && outcome.ran != Ran::kNo) return "it ran: " + outcome.outputs.status().to_string();
-  return text_of(outcome.outputs);
-}
-
-std::string attach_and_predict(const std::string& directory) {
-  auto pool = Pool::connect({.directory = directory});
-  return pool.ok() ? predict(*pool) : text_of(pool.status());
-}
-
-class RolesTest : public testing::Test {
- protected:
-  void SetUp() override {
-    if (::geteuid() != 0) GTEST_SKIP() << "only root can act as other users";
-    fs::permissions(files_.path(), fs::perms(0755));
-  }
-  std::string configuration() const { return files_.path("shoal.toml"); }
-  void configure(const std::string& text) const {
-    files_.write("shoal.toml", text);
-    fs::permissions(configuration(), fs::perms(0644));
-  }
-  DaemonSettings settings(const std::string& text, uid_t user = 0, std::vector<gid_t> groups = {}) const {
-    configure(text);
-    return {.arguments = {"--config", configuration()}, .user = user, .groups = std::move(groups)};
-  }
-  // The daemon, with a group that may attach, and a user for each role.
-  const std::string usual_ = "socket_group = \"gid:64410\"\n[roles]\ngateway = [\"uid:64403\"]\noperator = [\"gid:64411\"]\n";
-
-  const ScratchDirectory files_;
-};
 
 TEST_F(RolesTest, ByDefaultOnlyTheDaemonsUserAndRootAttach) {
   const DaemonFixture daemon;
@@ -170,6 +81,36 @@ TEST_F(RolesTest, AMembersRequestsWaitUntilTheNextDaemonHasSharedItsDirectory) {
   ASSERT_EQ(::chmod(daemon.directory().c_str(), 0700), 0);
   daemon.start();
   tell.reset();
+  EXPECT_EQ(alice.said(), "OK");
+}
+
+// Its pool has not tried to connect for a second when it meets the private directory.
+TEST_F(RolesTest, AMemberWhosePoolWasIdleWaitsForTheNextDaemonToo) {
+  DaemonFixture daemon({.arguments = {"--socket-group", "64410"}});
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  UniqueFd daemon_is_gone(ends[0]), tell(ends[1]);
+  ProcessOf alice(kAlice, {kGroup}, [&] {
+    tell.reset();
+    auto pool = Pool::connect({.directory = daemon.directory(), .reconnect_timeout = 30s});
+    if (!pool.ok() || predict(*pool) != "OK") return std::string("no daemon at first");
+    pollfd told{daemon_is_gone.get(), POLLIN, 0};
+    ::poll(&told, 1, -1);
+    for (int look = 0; look < 5; ++look) {
+      pool->poll_once();
+      std::this_thread::sleep_for(10ms);
+    }
+    std::this_thread::sleep_for(1100ms);
+    return predict(*pool);
+  });
+  ASSERT_TRUE(eventually([&] { return daemon.model()["counts"]["ok"] > 0; }));
+  ::kill(daemon.pid(), SIGKILL);
+  EXPECT_EQ(daemon.wait_for_exit(), 128 + SIGKILL);
+  tell.reset();
+  std::this_thread::sleep_for(300ms);
+  ASSERT_EQ(::chmod(daemon.directory().c_str(), 0700), 0);
+  std::this_thread::sleep_for(1000ms);
+  daemon.start();
   EXPECT_EQ(alice.said(), "OK");
 }
 
