@@ -127,12 +127,16 @@ class FileUrls(FetchTest):
         self.name_labels("lab/names.txt")
         sums = sums_of(self.directory, [PARAMS]).decode() + sums_of(self.directory / "lab").decode().replace("names", "./lab/names")
         (self.directory / "SHA256SUMS").write_text(sums)
-        self.assertEqual(self.shoal("inspect", self.url).returncode, 0)
-        (self.directory / "lab").rename(self.tmp / "elsewhere")
-        (self.directory / "lab").symlink_to(self.tmp / "elsewhere")
-        self.assertEqual(self.shoal("inspect", self.url).returncode, 0)
-        names.write_text("others\n")
-        self.assert_fails(self.shoal("inspect", self.url), 1, "DATA_LOSS", "lab/names.txt", "SHA256SUMS")
+        labels = names.read_text()
+        for linked in (False, True):
+            with self.subTest(linked=linked):
+                if linked:
+                    (self.directory / "lab").rename(self.tmp / "elsewhere")
+                    (self.directory / "lab").symlink_to(self.tmp / "elsewhere")
+                names.write_text(labels)
+                self.assertEqual(self.shoal("inspect", self.url).returncode, 0)
+                names.write_text("others\n")
+                self.assert_fails(self.shoal("inspect", self.url), 1, "DATA_LOSS", "lab/names.txt", "SHA256SUMS")
 
     def test_sums_of_versions_in_their_parent(self):
         base = self.tmp / "versions"
